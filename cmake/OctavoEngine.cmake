@@ -1,0 +1,15 @@
+# Finds ggml and libllama: an installed CMake package first, then pkg-config, then what tools/setup/llama.sh built.
+# Sets OCTAVO_HAVE_ENGINE; makes the targets `ggml` and `llama`.
+set(OCTAVO_HAVE_ENGINE OFF)
+if(NOT OCTAVO_ENGINE STREQUAL "OFF")
+  list(APPEND CMAKE_PREFIX_PATH "${PROJECT_SOURCE_DIR}/build/deps/llama")
+  find_package(ggml CONFIG QUIET)
+  find_package(llama CONFIG QUIET)
+  if(TARGET llama)
+    set(OCTAVO_HAVE_ENGINE ON)
+  elseif(OCTAVO_ENGINE STREQUAL "ON")
+    message(FATAL_ERROR "OCTAVO_ENGINE=ON, but ggml and llama were not found; run tools/setup/llama.sh or set CMAKE_PREFIX_PATH")
+  else()
+    message(STATUS "ggml and llama not found: building the library only (tools/setup/llama.sh builds them)")
+  endif()
+endif()

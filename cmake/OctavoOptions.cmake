@@ -1,0 +1,35 @@
+# What a person may choose when configuring, and the flags that follow from it.
+set(OCTAVO_ENGINE AUTO CACHE STRING "Build engine and command line: ON (ggml and llama must be there), OFF, or AUTO (if they are)")
+set_property(CACHE OCTAVO_ENGINE PROPERTY STRINGS AUTO ON OFF)
+set(OCTAVO_SANITIZE "" CACHE STRING "Sanitizers for everything built here: empty, 'address,undefined' or 'thread'")
+set_property(CACHE OCTAVO_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
+option(OCTAVO_FUZZ "Build the fuzz targets with libFuzzer (clang only)" OFF)
+option(OCTAVO_WERROR "Warnings are errors" ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+set(octavo_warnings -Wall -Wextra -Wpedantic)
+if(OCTAVO_WERROR)
+  list(APPEND octavo_warnings -Werror)
+endif()
+
+# No contraction: a*b+c rounds twice everywhere unless a source says fma, so that compilers and ISA levels agree on bits.
+set(octavo_codegen -ffp-contract=off -fvisibility=hidden -fno-math-errno)
+
+set(octavo_instrument_compile "")
+set(octavo_instrument_link "")
+if(OCTAVO_SANITIZE)
+  list(APPEND octavo_instrument_compile "-fsanitize=${OCTAVO_SANITIZE}" -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  list(APPEND octavo_instrument_link "-fsanitize=${OCTAVO_SANITIZE}")
+endif()
+if(OCTAVO_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "OCTAVO_FUZZ needs clang (libFuzzer); configure with -DCMAKE_C_COMPILER=clang-14")
+  endif()
+  list(APPEND octavo_instrument_compile -fsanitize=fuzzer-no-link)
+endif()
