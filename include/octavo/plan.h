@@ -1,0 +1,86 @@
+/* Plans: which rows of a batch go to which kernel variant, how long sequences are split, and why.
+ * create fixes what stays the same over steps; update takes a step's lengths and pages; run (attn.h) never allocates. */
+#ifndef OCTAVO_PLAN_H
+#define OCTAVO_PLAN_H
+
+#include "octavo/kv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct oct_plan oct_plan;
+
+typedef struct oct_attn_spec {
+    uint32_t struct_size;
+    uint32_t heads_q;          /* a multiple of kv.heads */
+    oct_kv_spec kv;            /* what the plan's layers hold; a layer that differs is refused at run */
+    uint32_t q_dtype;          /* F32, F16, BF16, or an 8-bit float with args.q_scale */
+    uint32_t out_dtype;        /* F32, F16, BF16, or an 8-bit float with args.out_scale */
+    float sm_scale;            /* finite, > 0 */
+    float softcap;             /* 0: none */
+    uint32_t causal;           /* 0 or 1 */
+    uint32_t window_tokens;    /* visible keys, the token itself included; 0: no window. For causal = 0 only the left side is bounded */
+    uint32_t has_sink;         /* args.sink is given */
+    uint32_t has_mask;         /* args.mask is given */
+    uint32_t deterministic;    /* 1: a row's bits do not depend on its batch mates (fixed split size) */
+    uint32_t split_tokens;     /* 0: the plan chooses; else keys per split, for tests and tuning */
+    uint32_t max_threads;      /* threads that will run it; 0: the context's */
+    uint32_t reserved;
+    const char *force_variant; /* NULL, or names "attn_decode.avx2,attn_extend.scalar": use these or fail */
+    const char *deny_variant;  /* NULL, or names of variants never to use */
+} oct_attn_spec;
+
+/* A step's batch. Pointers are read during update only. Sequence b has query rows qo_indptr[b] .. qo_indptr[b+1] - 1.
+ * Keys in one of two forms:
+ *   padded:     block_table int32[n_sequences][max_pages] and seq_lens int32[n_sequences];
+ *   compressed: kv_indptr int32[n_sequences + 1], kv_indices, kv_last_page_len int32[n_sequences] (0 where a sequence has no page).
+ * Lengths include the step's own keys, which the write has stored by the time run is called. */
+typedef struct oct_attn_batch {
+    uint32_t struct_size;
+    uint32_t n_sequences;
+    const int32_t *qo_indptr;
+    const int32_t *block_table;
+    const int32_t *seq_lens;
+    int64_t max_pages;
+    const int32_t *kv_indptr;
+    const int32_t *kv_indices;
+    const int32_t *kv_last_page_len;
+    int64_t n_pages;           /* pages of the pool: every index used must be below it */
+} oct_attn_batch;
+
+typedef struct oct_plan_info {
+    uint32_t struct_size;
+    uint32_t n_sequences;
+    int64_t n_rows, n_items, n_items_split, n_keys;
+    uint64_t workspace_bytes;  /* owned by the plan */
+    double predicted_seconds;
+    char decode_variant[32];   /* "" when no row of the batch needs it */
+    char extend_variant[32];
+} oct_plan_info;
+
+/* Chooses variants. Errors: INVALID_ARGUMENT (spec illegal; unknown variant name), UNSUPPORTED (forced variant's gate fails, or
+ * everything that could serve is denied; the text says which gate). */
+OCT_API oct_status oct_plan_create(oct_context *context, const oct_attn_spec *spec, oct_plan **plan, oct_error *error);
+OCT_API void oct_plan_destroy(oct_plan *plan);
+
+/* Takes over a step. May allocate when the batch outgrows what the plan has held so far. One thread at a time, not during a run.
+ * Errors: INVALID_ARGUMENT (metadata; names the sequence and value), OUT_OF_MEMORY. After an error the plan holds an empty batch. */
+OCT_API oct_status oct_plan_update(oct_plan *plan, const oct_attn_batch *batch, oct_error *error);
+
+OCT_API oct_status oct_plan_info_get(const oct_plan *plan, oct_plan_info *info);
+
+/* Every row of the variant table for this plan's problem (or, before the first update, for one decode and one 512-row extend):
+ * chosen, eligible with predicted cost, or refused with each failed gate: needed, have, why. As snprintf. */
+OCT_API size_t oct_plan_explain(const oct_plan *plan, uint32_t format, char *text, size_t size);
+
+/* The same for kv_write. */
+OCT_API size_t oct_kv_write_explain(oct_context *context, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t format, char *text, size_t size);
+
+/* The names of the variants built in, "op.name", by index from 0; NULL past the end. Any thread. */
+OCT_API const char *oct_variant_name(uint32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

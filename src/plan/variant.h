@@ -1,0 +1,108 @@
+/* Dispatch as data: what a variant is. A variant is one source file and one row in its room's variants.def; the row makes
+ * the prototype, the table entry, the parity test, the bench line and the explain line.
+ * Tables are constant; facts are made once per machine (context) and once per problem (plan). */
+#ifndef OCT_PLAN_VARIANT_H
+#define OCT_PLAN_VARIANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "octavo/attn.h"
+
+/* ---- facts and gates ------------------------------------------------------------------------------------- */
+
+typedef enum oct__fact {
+#define FACT(id, name) OCT__FACT_##id,
+#include "plan/fact.def"
+#undef FACT
+    OCT__FACT_COUNT
+} oct__fact;
+
+typedef struct oct__facts { uint64_t v[OCT__FACT_COUNT]; } oct__facts;
+
+typedef enum oct__gate_op { OCT__GATE_EQ, OCT__GATE_MIN, OCT__GATE_MAX, OCT__GATE_MULT, OCT__GATE_IN } oct__gate_op;
+
+typedef struct oct__gate {
+    oct__fact fact;
+    oct__gate_op op;
+    uint64_t arg;          /* IN: bit n set = value n is fine */
+    const char *why;
+} oct__gate;
+
+/* ---- cost ------------------------------------------------------------------------------------------------ */
+
+/* Predicted time of one thread: item_ns for each work item, mac_ps for each multiply-add, convert_ps for each stored K or V element
+ * brought into registers, exp_ps for each score; never below the bytes over the machine's read bandwidth. Measured on the machines
+ * named where the rows stand, scaled by the context's rates. */
+typedef struct oct__cost { double item_ns, mac_ps, convert_ps, exp_ps; } oct__cost;
+
+/* ---- kernels --------------------------------------------------------------------------------------------- */
+
+/* One tile of attention: n_rows query rows of one sequence x n_heads query heads of one KV head x keys [key0, key1).
+ * Vector i (of n_rows * n_heads) is row i / n_heads, head i % n_heads.
+ * The runner has brought q to f32, folded channel scales of K into it and rotated it when K is kept rotated; the kernel
+ *   - computes s = score_scale * token_scale_k[j] * <q, k_j>, caps it, masks it (doc/NUMERICS.md; the mask comes after the cap),
+ *   - leaves m = max s over visible keys (-inf when none), z = sum exp(s - m), o = sum exp(s - m) * token_scale_v[j] * v_j
+ *     (stored bytes decoded, no static scale),
+ * and the runner merges splits and finishes rows (sink, division, static V scale, inverse rotation, output format).
+ * Every m, z and o of the tile is written. No key outside [key0, key1) is read except within the pages that hold them, and no
+ * unseen byte may change a bit of the result. */
+typedef struct oct__attn_tile {
+    const oct_kv_layer *kv;
+    const int32_t *pages;        /* page ids of the sequence, from key 0; OCT_PAGE_NONE only where no row sees the page */
+    uint32_t head_kv;
+    uint32_t n_rows, n_heads;
+    int64_t key0, key1;          /* key0 < key1 <= kv_len */
+    int64_t pos0;                /* absolute position of row 0, row r is at pos0 + r; negative where q_len > kv_len */
+    uint32_t causal;             /* key j visible to a row at p: j <= p */
+    uint32_t window;             /* > 0: and p - j < window */
+    float score_scale;           /* sm_scale * q_scale * static K scale of the head */
+    float softcap;               /* 0: none */
+    const float *q;              /* f32 [n_rows * n_heads], stride q_stride floats, 64-byte aligned, zero-padded to a multiple of 16 floats */
+    int64_t q_stride;
+    const uint32_t *mask;        /* row r: mask[r * mask_row_stride + ...], or NULL; bit t speaks of key mask_key0 + t; keys before mask_key0 are unmasked */
+    int64_t mask_row_stride;
+    int64_t mask_key0;
+    float *o;                    /* f32 [n_rows * n_heads], stride o_stride floats, 64-byte aligned, room for dim_v rounded up to 16 floats */
+    int64_t o_stride;
+    float *m, *z;                /* f32 [n_rows * n_heads] */
+    void *scratch;               /* the variant's scratch_bytes, 64-byte aligned, this thread's own */
+} oct__attn_tile;
+
+typedef void oct__attn_fn(const oct__attn_tile *tile);
+
+/* Scratch for tiles of at most n_vectors vectors; the same at plan time and at run time. */
+typedef size_t oct__attn_scratch_fn(const oct_kv_spec *spec, uint32_t n_vectors);
+
+/* Tokens [token0, token1) of a checked write. k_counts, v_counts: this thread's own entries, or NULL. */
+typedef void oct__kv_write_fn(const oct_kv_write_args *args, int64_t token0, int64_t token1, oct_kv_counts *k_counts, oct_kv_counts *v_counts);
+
+/* Rows [row0, row1) of a checked merge. */
+typedef void oct__attn_merge_fn(const oct_attn_merge_args *args, int64_t row0, int64_t row1);
+
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+typedef enum oct__op { OCT__OP_kv_write, OCT__OP_attn_decode, OCT__OP_attn_extend, OCT__OP_attn_merge, OCT__OP_COUNT } oct__op;
+
+/* Which error bound of doc/NUMERICS.md a variant must hold; the parity tests read it. */
+typedef enum oct__tolerance { OCT__TOL_EXACT, OCT__TOL_F32, OCT__TOL_16BIT, OCT__TOL_8BIT } oct__tolerance;
+
+typedef struct oct__variant {
+    oct__op op;
+    const char *name;                 /* "avx2"; the full name is "<op>.<name>" */
+    const char *full_name;
+    oct__attn_fn *attn;               /* attn_decode, attn_extend */
+    oct__attn_scratch_fn *scratch;
+    oct__kv_write_fn *write;
+    oct__attn_merge_fn *merge;
+    oct__tolerance tolerance;
+    uint32_t tile_vectors;            /* attn: most vectors (rows x heads) in a tile */
+    oct__cost cost;
+    const oct__gate *gates;
+    uint32_t n_gates;
+} oct__variant;
+
+/* All rows of all rooms, in table order. */
+const oct__variant *oct__variants(uint32_t *n);
+
+#endif

@@ -1,0 +1,46 @@
+/* A step's work: what split.c makes of a batch and what a backend's runner executes. Constant during a run but for the atomic
+ * counters, which every run leaves at zero, so that the next one needs no reset and no barrier of its own. */
+#ifndef OCT_PLAN_WORK_H
+#define OCT_PLAN_WORK_H
+
+#include <stdatomic.h>
+
+#include "plan/variant.h"
+
+/* One tile for one thread: rows [row0, row0 + n_rows) of the batch x heads [head0, head0 + n_heads) x keys [key0, key1). */
+typedef struct oct__item {
+    const oct__variant *variant;
+    int32_t sequence;
+    uint32_t n_rows;
+    int64_t row0;
+    uint32_t head_kv, head0, n_heads;
+    uint32_t split, n_splits;      /* n_splits > 1: the states of a group's items are merged in split order by whoever arrives last */
+    int64_t group;                 /* index into arrived[] and of the group's first partial, or -1 when n_splits == 1 */
+    int64_t partial0;              /* partials + partial0: this item's state, n_rows * n_heads records of o (o_stride floats), m, z */
+    int64_t key0, key1;            /* key0 == key1: no row sees a key; no kernel runs, the rows are still written */
+    int64_t pos0;
+} oct__item;
+
+typedef struct oct__step {
+    uint32_t n_sequences;
+    int64_t n_rows, n_items, n_groups;
+    oct__item *items;              /* dearest first */
+    const int64_t *page_offset;    /* [n_sequences + 1] into pages */
+    const int32_t *pages;
+    const int32_t *kv_len;         /* [n_sequences] */
+    const int32_t *qo_indptr;      /* [n_sequences + 1] */
+    atomic_uint *arrived;          /* [n_groups] */
+    atomic_llong *next;            /* the claim counter: n_items + nth claims a run, whoever makes the last one resets it */
+    float *partials;
+    unsigned char *scratch;        /* a block for each thread */
+    size_t scratch_stride_bytes;
+    uint32_t q_stride, o_stride;   /* floats: dim_k, dim_v rounded up to 16 */
+} oct__step;
+
+/* What the runner needs of a thread's scratch block besides the variant's own: q, o, m, z of the largest tile. src/cpu/attn_run.c. */
+size_t oct__attn_run_scratch_bytes(const oct_attn_spec *spec, uint32_t tile_vectors);
+
+/* Executes the step over one layer: the share of thread ith of nth. Checked arguments. src/cpu/attn_run.c. */
+void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, uint32_t ith, uint32_t nth);
+
+#endif
