@@ -130,12 +130,14 @@ OCT__FN uint32_t oct__f32_divide_bits(uint32_t x_bits, uint32_t y_bits)
     uint32_t x_mantissa, y_mantissa, quotient;
     uint64_t numerator;
     int32_t exponent;
+#if !defined(__FAST_MATH__) && !defined(__RECIPROCAL_MATH__)
     /* Normal operands and a quotient far from both ends of the range: the hardware's division gives
      * the same and is faster. Only where a subnormal may come in does the thread's mode matter. */
     if (x_exponent > 0 && x_exponent < 255 && y_exponent > 0 && y_exponent < 255 &&
         x_exponent - y_exponent > -120 && x_exponent - y_exponent < 120) {
         return oct__f32_to_bits(oct__f32_of_bits(x_bits) / oct__f32_of_bits(y_bits));
     }
+#endif
     if (x_abs > OCT__F32_INF_BITS || y_abs > OCT__F32_INF_BITS || (x_abs == 0 && y_abs == 0) ||
         (x_abs == OCT__F32_INF_BITS && y_abs == OCT__F32_INF_BITS)) {
         return OCT__F32_QNAN_BITS;
