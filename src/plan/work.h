@@ -16,7 +16,7 @@ typedef struct oct__item {
     uint32_t head_kv, head0, n_heads;
     uint32_t split, n_splits;      /* n_splits > 1: the states of a group's items are merged in split order by whoever arrives last */
     int64_t group;                 /* index into arrived[] and of the group's first partial, or -1 when n_splits == 1 */
-    int64_t partial0;              /* partials + partial0: this item's state, n_rows * n_heads records of o (o_stride floats), m, z */
+    int64_t partial0;              /* partials + partial0: this item's state, see oct__partial_floats */
     int64_t key0, key1;            /* key0 == key1: no row sees a key; no kernel runs, the rows are still written */
     int64_t pos0;
 } oct__item;
@@ -31,11 +31,18 @@ typedef struct oct__step {
     const int32_t *qo_indptr;      /* [n_sequences + 1] */
     atomic_uint *arrived;          /* [n_groups] */
     atomic_llong *next;            /* the claim counter: n_items + nth claims a run, whoever makes the last one resets it */
-    float *partials;
-    unsigned char *scratch;        /* a block for each thread */
-    size_t scratch_stride_bytes;
+    float *partials;               /* 64-byte aligned */
+    unsigned char *scratch;        /* a block for each thread, 64-byte aligned: the runner's part, then the variant's */
+    size_t scratch_stride_bytes;   /* >= max over the variants of run_scratch_bytes(spec, tile_vectors) + scratch(spec, tile_vectors) */
     uint32_t q_stride, o_stride;   /* floats: dim_k, dim_v rounded up to 16 */
 } oct__step;
+
+/* Floats of one item's state: o [n_vectors][o_stride], then m [n_vectors], then z [n_vectors], rounded up to 16. The states of a
+ * group lie one after the other in split order, so split s of a group begins (s - own split) states from the own partial0. */
+static inline int64_t oct__partial_floats(uint32_t n_vectors, uint32_t o_stride)
+{
+    return ((int64_t)n_vectors * (o_stride + 2) + 15) / 16 * 16;
+}
 
 /* What the runner needs of a thread's scratch block besides the variant's own: q, o, m, z of the largest tile. src/cpu/attn_run.c. */
 size_t oct__attn_run_scratch_bytes(const oct_attn_spec *spec, uint32_t tile_vectors);
