@@ -1,0 +1,83 @@
+/* memory.c: see memory.h. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "host/memory.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A cache line, and the widest vector a kernel loads. */
+enum { RESERVE_ALIGN = 64 };
+
+void *oct__memory_alloc(const oct__allocator *allocator, size_t size_bytes, size_t align)
+{
+    void *memory = NULL;
+    if (size_bytes == 0) {
+        return NULL;
+    }
+    if (align < sizeof(void *)) {
+        align = sizeof(void *);
+    }
+    if (allocator->alloc != NULL) {
+        return allocator->alloc(allocator->user, size_bytes, align);
+    }
+    return posix_memalign(&memory, align, size_bytes) == 0 ? memory : NULL;
+}
+
+void oct__memory_free(const oct__allocator *allocator, void *memory, size_t size_bytes)
+{
+    if (memory == NULL) {
+        return;
+    }
+    if (allocator->alloc != NULL) {
+        allocator->free(allocator->user, memory, size_bytes);
+    } else {
+        free(memory);
+    }
+}
+
+void *oct__memory_alloc_zeroed(const oct__allocator *allocator, size_t n, size_t size_bytes)
+{
+    if (size_bytes == 0 || n == 0 || n > SIZE_MAX / size_bytes) {
+        return NULL;
+    }
+    if (allocator->alloc == NULL) {
+        return calloc(n, size_bytes);
+    }
+    void *memory = allocator->alloc(allocator->user, n * size_bytes, _Alignof(max_align_t));
+    if (memory != NULL) {
+        memset(memory, 0, n * size_bytes);
+    }
+    return memory;
+}
+
+void *oct__memory_reserve(const oct__allocator *allocator, size_t size_bytes)
+{
+    if (size_bytes == 0) {
+        return NULL;
+    }
+    if (allocator->alloc != NULL) {
+        void *memory = allocator->alloc(allocator->user, size_bytes, RESERVE_ALIGN);
+        if (memory != NULL) {
+            memset(memory, 0, size_bytes);
+        }
+        return memory;
+    }
+    /* Not MAP_NORESERVE: a region that this machine can never hold should fail here, not when the kernel kills the
+     * process at the first page that does not fit. */
+    void *memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void oct__memory_release(const oct__allocator *allocator, void *memory, size_t size_bytes)
+{
+    if (memory == NULL) {
+        return;
+    }
+    if (allocator->alloc != NULL) {
+        allocator->free(allocator->user, memory, size_bytes);
+    } else {
+        munmap(memory, size_bytes);
+    }
+}
