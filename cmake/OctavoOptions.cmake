@@ -3,7 +3,9 @@ set(OCTAVO_ENGINE AUTO CACHE STRING "Build engine and command line: ON (ggml and
 set_property(CACHE OCTAVO_ENGINE PROPERTY STRINGS AUTO ON OFF)
 set(OCTAVO_SANITIZE "" CACHE STRING "Sanitizers for everything built here: empty, 'address,undefined' or 'thread'")
 set_property(CACHE OCTAVO_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
-option(OCTAVO_FUZZ "Build the fuzz targets with libFuzzer (clang only)" OFF)
+option(OCTAVO_FUZZ "Build the fuzz targets with libFuzzer (clang only; brings the address sanitizer)" OFF)
+set(OCTAVO_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz target runs as a test")
+set(OCTAVO_TESTS all CACHE STRING "Folders of tests/ to build, as a list; all by default")
 option(OCTAVO_WERROR "Warnings are errors" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
@@ -20,6 +22,11 @@ endif()
 
 # No contraction: a*b+c rounds twice everywhere unless a source says fma, so that compilers and ISA levels agree on bits.
 set(octavo_codegen -ffp-contract=off -fvisibility=hidden -fno-math-errno)
+
+# libFuzzer's coverage calls are answered by the address sanitizer's runtime in programs that are not fuzz targets.
+if(OCTAVO_FUZZ AND NOT OCTAVO_SANITIZE MATCHES "address")
+  set(OCTAVO_SANITIZE "address,undefined")
+endif()
 
 set(octavo_instrument_compile "")
 set(octavo_instrument_link "")

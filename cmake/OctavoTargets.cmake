@@ -45,16 +45,59 @@ function(octavo_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 600)
   endif()
-  add_executable(${T_NAME} ${T_SOURCES})
-  octavo_defaults(${T_NAME})
-  target_include_directories(${T_NAME} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${T_NAME} PRIVATE ${T_LINK} octavo_static ${OCTAVO_CMOCKA})
-  if(T_ENGINE)
-    target_link_libraries(${T_NAME} PRIVATE octavo_engine)
-  endif()
+  octavo_test_program(${T_NAME} "${T_ENGINE}" SOURCES ${T_SOURCES} LINK ${T_LINK} ${OCTAVO_CMOCKA})
   add_test(NAME ${T_NAME} COMMAND ${T_NAME} ${T_ARGS})
   # 77 is the field's exit status for "skipped"; the run counts and names it.
-  set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77)
+  set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${octavo_test_environment}")
+endfunction()
+
+# Sanitized programs must see a failed allocation as NULL, as the library promises to handle it.
+set(octavo_test_environment
+  "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1")
+
+# octavo_test_program(name engine SOURCES ... [LINK ...]): what every test and fuzz program needs.
+function(octavo_test_program name engine)
+  cmake_parse_arguments(P "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${P_SOURCES})
+  octavo_defaults(${name})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
+  if(engine)
+    target_link_libraries(${name} PRIVATE octavo_engine)
+  endif()
+  target_link_libraries(${name} PRIVATE ${P_LINK} octavo_static)
+endfunction()
+
+# octavo_fuzz(NAME n SOURCES ... CORPUS folder [MAX_LEN bytes] [ENGINE])
+# A libFuzzer program: the sources define LLVMFuzzerTestOneInput, the folder holds first inputs. With OCTAVO_FUZZ it is a
+# test with the label fuzz that runs for OCTAVO_FUZZ_SECONDS; without, a fast test that runs every file of the folder
+# once, so that what fuzzing found stays mended under every compiler.
+function(octavo_fuzz)
+  cmake_parse_arguments(F "ENGINE" "NAME;CORPUS;MAX_LEN" "SOURCES" ${ARGN})
+  if(F_UNPARSED_ARGUMENTS OR NOT F_NAME OR NOT F_SOURCES OR NOT F_CORPUS)
+    message(FATAL_ERROR "octavo_fuzz: wants NAME, SOURCES and CORPUS (got: ${ARGN})")
+  endif()
+  if(F_ENGINE AND NOT TARGET octavo_engine)
+    return()
+  endif()
+  if(NOT F_MAX_LEN)
+    set(F_MAX_LEN 65536)
+  endif()
+  get_filename_component(corpus "${F_CORPUS}" ABSOLUTE)
+  if(OCTAVO_FUZZ)
+    octavo_test_program(${F_NAME} "${F_ENGINE}" SOURCES ${F_SOURCES})
+    target_link_options(${F_NAME} PRIVATE -fsanitize=fuzzer)
+    set(found "${CMAKE_CURRENT_BINARY_DIR}/${F_NAME}.found")
+    file(MAKE_DIRECTORY "${found}")
+    add_test(NAME ${F_NAME} COMMAND ${F_NAME} -max_total_time=${OCTAVO_FUZZ_SECONDS} -max_len=${F_MAX_LEN} -timeout=10
+      -rss_limit_mb=1024 -print_final_stats=1 "-artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/${F_NAME}-" "${found}" "${corpus}")
+    math(EXPR limit "${OCTAVO_FUZZ_SECONDS} + 60")
+    set_tests_properties(${F_NAME} PROPERTIES LABELS fuzz TIMEOUT ${limit} ENVIRONMENT "${octavo_test_environment}")
+  else()
+    octavo_test_program(${F_NAME} "${F_ENGINE}" SOURCES ${F_SOURCES} "${PROJECT_SOURCE_DIR}/tests/fuzz/replay.c")
+    add_test(NAME ${F_NAME} COMMAND ${F_NAME} "${corpus}")
+    set_tests_properties(${F_NAME} PROPERTIES LABELS fast TIMEOUT 60 ENVIRONMENT "${octavo_test_environment}")
+  endif()
 endfunction()
 
 # octavo_keep_linkable(target): a library whose rooms are still empty gets one empty unit, since CMake refuses a target

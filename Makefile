@@ -1,0 +1,61 @@
+# The doors for people. The work is done by tools/setup (each script quick when done before), CMake and tools/check.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := release
+.PHONY: release setup demo check check-fast format-check abi-update figures install clean distclean help
+
+JOBS ?= $(shell nproc)
+MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
+CONFIGURE := cmake -S . -G Ninja
+
+# Set-up: system packages, private Python, ggml and libllama. Root is needed only while a package is missing.
+setup:
+	@tools/setup/packages.sh
+	@tools/setup/venv.sh
+	@tools/setup/llama.sh
+
+# The program and the library in build/release.
+release: setup
+	@$(CONFIGURE) -B build/release -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DOCTAVO_ENGINE=ON >build/configure.log || { cat build/configure.log; exit 1; }
+	@cmake --build build/release -j $(JOBS)
+
+# The main job on the default model; its report goes to the screen and to build/demo/report.md.
+demo: release
+	@tools/setup/models.sh smollm2
+	@mkdir -p build/demo
+	@build/release/octavo compare -m $(MODEL) -o md >build/demo/report.md.part
+	@mv build/demo/report.md.part build/demo/report.md
+	@cat build/demo/report.md
+
+# Everything, the set-up included. The last line counts what passed, failed and was skipped.
+check:
+	@python3 tools/check/check.py
+
+# The release build and the fast tests.
+check-fast:
+	@python3 tools/check/check.py --fast
+
+format-check:
+	@python3 tools/check/format.py
+
+# Takes over a meant change of the exported symbols or of the public structs.
+abi-update: release
+	@cmake --build build/release --target abi-update
+
+# Takes over the table that `make demo` printed last into doc/figures and the pages that show it.
+figures:
+	@python3 tools/check/docs.py --update
+
+# PREFIX=/usr/local make install
+PREFIX ?= /usr/local
+install: release
+	@cmake --install build/release --prefix "$(PREFIX)"
+
+# What was built here goes; what was fetched (models, ggml, the private Python) stays. distclean takes all.
+clean:
+	rm -rf build/release build/clang build/sanitize build/check build/demo build/configure.log
+distclean:
+	rm -rf build
+
+help:
+	@sed -n 's/^# //p' Makefile

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Everything that must hold before a change lands; `make check` and `make check-fast` call it.
+
+usage: check.py [--fast]
+
+Set-up, then one line a stage: the release build with every test, the clang build and the sanitized build with the fast
+tests, the fuzz targets. --fast: the release build with the fast tests only. Counts come from the JUnit files of ctest, in
+build/check; skipped tests are named; the last line is the sum.
+"""
+import os
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LOGS = os.path.join(ROOT, "build", "check")
+JOBS = str(os.cpu_count() or 2)
+
+BUILDS = {
+    "release": ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_BUILD_TYPE=Release"],
+    "clang": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=Release"],
+    # Tests and fuzz targets share one instrumented build: it is the longest, and two would double it.
+    "sanitize": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DOCTAVO_SANITIZE=address,undefined", "-DOCTAVO_FUZZ=ON"],
+}
+
+# Skips that happen inside one program: cmocka's own line, and pytest's with -rs.
+INNER_SKIP = re.compile(r"^\[  SKIPPED \] (?!\d+ test)(.+?)\s*$|^SKIPPED \[\d+\] (.+?)\s*$", re.M)
+
+
+class Tally:
+    def __init__(self):
+        self.passed, self.failed, self.skipped = 0, [], []
+        self.stages = []
+
+
+def run(tally, name, command, quiet=True):
+    """One command into a log; its failure counts as one failed test. True when it went well."""
+    log = os.path.join(LOGS, name.replace("/", "-") + ".log")
+    begin = time.monotonic()
+    with open(log, "w", encoding="utf-8") as out:
+        if quiet:
+            status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+        else:
+            status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+    seconds = time.monotonic() - begin
+    tally.stages.append((name, seconds))
+    if status != 0:
+        tally.failed.append(name)
+        with open(log, encoding="utf-8", errors="replace") as text:
+            sys.stdout.writelines(text.readlines()[-60:])
+        print(f"FAILED {name}: {' '.join(command)} (status {status}; log: {os.path.relpath(log, ROOT)})", flush=True)
+    return status == 0
+
+
+def build(tally, name):
+    directory = os.path.join("build", name)
+    configured = run(tally, f"{name}/configure", ["cmake", "-S", ".", "-B", directory, "-G", "Ninja", "-DOCTAVO_ENGINE=ON", "-DOCTAVO_WERROR=ON", *BUILDS[name]])
+    if not configured or not run(tally, f"{name}/build", ["cmake", "--build", directory, "-j", JOBS]):
+        return False
+    print(f"{name}: built in {sum(seconds for stage, seconds in tally.stages if stage.startswith(name + '/')):.0f} s", flush=True)
+    return True
+
+
+def ctest(tally, name, label=None, jobs=JOBS):
+    """Runs the tests of one build (of one label) and adds them up. A build without such tests is a failure."""
+    stage = f"{name}/{label or 'all'}"
+    junit = os.path.join(LOGS, stage.replace("/", "-") + ".xml")
+    if os.path.exists(junit):
+        os.unlink(junit)
+    command = ["ctest", "--test-dir", os.path.join("build", name), "-j", jobs, "--output-on-failure", "--no-tests=error",
+               "--output-junit", junit, "--test-output-size-passed", "1000000"]
+    if label:
+        command += ["-L", f"^{label}$"]
+    log = os.path.join(LOGS, stage.replace("/", "-") + ".log")
+    begin = time.monotonic()
+    with open(log, "w", encoding="utf-8") as out:
+        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL).returncode
+    seconds = time.monotonic() - begin
+    tally.stages.append((stage, seconds))
+
+    passed = failed = skipped = 0
+    cases = ElementTree.parse(junit).getroot().findall("testcase") if os.path.exists(junit) else []
+    for case in cases:
+        title = f"{name}/{case.get('name')}"
+        output = case.findtext("system-out") or ""
+        if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
+            reason = next((line for line in reversed(output.splitlines()) if line.strip()), "no reason printed")
+            # A test that could not start at all (its program is missing) is no skip.
+            if "SKIP_RETURN_CODE" in (case.find("skipped").get("message") or "") if case.find("skipped") is not None else False:
+                skipped += 1
+                tally.skipped.append(f"{title}: {reason}")
+            else:
+                failed += 1
+                tally.failed.append(f"{title} (not run)")
+        elif case.get("status") == "run":
+            passed += 1
+        else:
+            failed += 1
+            tally.failed.append(title)
+            print(f"---- {title}\n" + "\n".join(output.splitlines()[-40:]), flush=True)
+        for match in INNER_SKIP.finditer(output):
+            skipped += 1
+            tally.skipped.append(f"{title}: {match.group(1) or match.group(2)}")
+    if status != 0 and failed == 0:
+        failed += 1
+        tally.failed.append(f"{stage}: ctest ended with status {status}, see {os.path.relpath(log, ROOT)}")
+    tally.passed += passed
+    print(f"{stage}: {passed} tests passed, {failed} failed, {skipped} skipped in {seconds:.0f} s", flush=True)
+
+
+def main():
+    fast = sys.argv[1:] == ["--fast"]
+    if sys.argv[1:] and not fast:
+        sys.exit(__doc__)
+    os.makedirs(LOGS, exist_ok=True)
+    tally = Tally()
+    begin = time.monotonic()
+
+    set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"]]
+    ready = all(run(tally, "setup/" + os.path.basename(command[0]), command, quiet=False) for command in set_up)
+    if ready:
+        print(f"setup: ready in {time.monotonic() - begin:.0f} s", flush=True)
+        if build(tally, "release"):
+            ctest(tally, "release", "fast" if fast else None)
+        if not fast:
+            if build(tally, "clang"):
+                ctest(tally, "clang", "fast")
+            if build(tally, "sanitize"):
+                ctest(tally, "sanitize", "fast")
+                ctest(tally, "sanitize", "fuzz")
+
+    print(f"\ntook {(time.monotonic() - begin) / 60:.1f} minutes: "
+          + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in tally.stages if seconds >= 1))
+    for title in tally.skipped:
+        print(f"skipped: {title}")
+    for title in tally.failed:
+        print(f"failed: {title}")
+    print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped", flush=True)
+    sys.exit(1 if tally.failed else 0)
+
+
+main()
