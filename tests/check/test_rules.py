@@ -1,0 +1,177 @@
+"""Each rule of tools/check fails on a tree that breaks it, and says where.
+
+usage: test_rules.py C_COMPILER
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMPILER = sys.argv.pop(1)
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="octavo-rules-")
+        self.root = self.folder.name
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, path, text):
+        full = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(full), exist_ok=True)
+        with open(full, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run_rule(self, script, *arguments):
+        command = [sys.executable, os.path.join(ROOT, script), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class Layering(Tree):
+    GOOD = {
+        "include/octavo/a.h": "#include <stdint.h>\n",
+        "src/host/clock.h": "#include <time.h>\n#include <pthread.h>\n",
+        "src/kv/layout.h": '#include "octavo/a.h"\n#include "host/clock.h"\n',
+        "src/kv/table.h": '#include "layout.h"\n',
+        "src/plan/variant.h": '#include "kv/layout.h"\n',
+        "src/plan/choose.h": '#include "variant.h"\n',
+        "src/plan/choose.c": '#include "choose.h"\n#include "cpu/variants.def"\n/* #include "cpu/probe.h" */\n',
+        "src/cpu/variants.def": "/* rows */\n",
+        "src/cpu/probe.h": '#include "plan/variant.h"\n#include <immintrin.h>\n',
+        "src/api/plan.c": '#include "plan/choose.h"\n#include "cpu/probe.h"\n',
+        "engine/model.c": "#include <octavo/a.h>\n#include <ggml.h>\n#include \"llama.h\"\n",
+    }
+
+    def setUp(self):
+        super().setUp()
+        for path, text in self.GOOD.items():
+            self.write(path, text)
+
+    def test_a_lawful_tree_passes(self):
+        status, output = self.run_rule("tools/check/layering.py", self.root)
+        self.assertEqual(status, 0, output)
+
+    def test_each_break_is_named_with_file_and_line(self):
+        for path, include, why in [
+            ("src/number/x.c", '"host/clock.h"', "number may not include host/clock.h"),
+            ("src/host/x.c", '"kv/layout.h"', "host may not include kv/layout.h"),
+            ("src/kv/x.c", '"plan/variant.h"', "kv may not include plan/variant.h"),
+            ("src/plan/x.c", '"cpu/probe.h"', "plan may not include cpu/probe.h"),
+            ("src/plan/x.c", '"kv/table.h"', "plan may not include kv/table.h"),
+            ("src/cpu/x.c", '"plan/choose.h"', "cpu may not include plan/choose.h"),
+            ("src/cpu/x.c", '"../plan/choose.h"', "cpu may not include plan/choose.h"),
+            ("engine/x.c", '"kv/layout.h"', "engine may not include kv/layout.h"),
+            ("apps/x.c", '"src/kv/layout.h"', "apps may not include kv/layout.h"),
+            ("apps/x.c", "<ggml.h>", "engine only"),
+            ("src/api/x.c", '"llama.h"', "engine only"),
+            ("src/kv/x.c", "<pthread.h>", "src/host only"),
+            ("src/api/x.c", "<immintrin.h>", "src/cpu only"),
+            ("src/kv/x.c", "<cuda.h>", "is in no list"),
+            ("src/kv/x.c", '"kv/missing.h"', "not a file of this repository"),
+            ("src/kv/x.c", "SOME_MACRO", "cannot be read"),
+            ("src/utils/x.c", "<stdint.h>", "room 'utils' is not in the law"),
+            ("include/octavo/x.h", '"kv/layout.h"', "include may not include kv/layout.h"),
+        ]:
+            with self.subTest(path=path, include=include):
+                self.write(path, f"/* x */\n\n#  include {include} // why\n")
+                status, output = self.run_rule("tools/check/layering.py", self.root)
+                os.unlink(os.path.join(self.root, path))
+                self.assertEqual(status, 1, output)
+                self.assertIn(f"{path}:3: ", output)
+                self.assertIn(why, output)
+
+
+class Format(Tree):
+    def test_each_break_is_named(self):
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+        good = "/* Owns x. */\nint x;\n"
+        for text, why in [("int x;\n", "must open with a comment"), (good + "int\ty;\n", ":3: tab"), (good + "int y; \n", ":3: blank"),
+                          (good + "\n", "exactly one newline"), (good[:-1], "exactly one newline"), (good + "\r\n", "carriage return"),
+                          (good + "int y;\n" * 899, "901 lines")]:
+            with self.subTest(why=why):
+                self.write("src/kv/x.c", text)
+                status, output = self.run_rule("tools/check/format.py", self.root)
+                self.assertEqual(status, 1, output)
+                self.assertIn(why, output)
+        self.write("src/kv/x.c", good + "int y;\n" * 898)
+        status, output = self.run_rule("tools/check/format.py", self.root)
+        self.assertEqual(status, 0, output)
+        self.write("src/kv/x.h", "/* x */\n#ifndef WRONG\n#define WRONG\n#endif\n")
+        status, output = self.run_rule("tools/check/format.py", self.root)
+        self.assertEqual(status, 1, output)
+        self.assertIn("include guard", output)
+
+
+class Symbols(Tree):
+    def build(self, code, header="OCT_API int oct_one(void);\n"):
+        self.write("include/one.h", header)
+        self.write("one.c", code)
+        source, item, shared, static = (os.path.join(self.root, name) for name in ("one.c", "one.o", "libone.so", "libone.a"))
+        subprocess.run([COMPILER, "-c", "-fPIC", "-fvisibility=hidden", source, "-o", item], check=True)
+        subprocess.run([COMPILER, "-shared", item, "-o", shared], check=True)
+        if os.path.exists(static):
+            os.unlink(static)
+        subprocess.run(["ar", "rcs", static, item], check=True)
+        self.write("symbols.txt", "oct_one\n")
+        return self.run_rule("tools/check/symbols.py", "--shared", shared, "--static", static,
+                             "--headers", os.path.join(self.root, "include"), "--snapshot", os.path.join(self.root, "symbols.txt"))
+
+    def test_only_the_listed_names_leave(self):
+        api = '#define OCT_API __attribute__((visibility("default")))\nOCT_API int oct_one(void);\nint oct_one(void) { return 1; }\n'
+        status, output = self.build(api + "int oct__two(void);\nint oct__two(void) { return 2; }\n")
+        self.assertEqual(status, 0, output)
+        for code, header, why in [
+            (api + "OCT_API int oct_two(void);\nint oct_two(void) { return 2; }\n", None, "exported, but not in"),
+            (api.replace("oct_one", "oct_uno"), None, "no longer exported"),
+            (api, "OCT_API int oct_one(void);\nOCT_API const char *oct_three(int a);\n", "declared in the public headers, but not exported: oct_three"),
+            (api + "int helper(void);\nint helper(void) { return 2; }\n", None, "without oct_ in the static library: helper"),
+            ("#include <stdlib.h>\n" + api.replace("return 1;", "abort();"), None, "must not use abort"),
+            ("#include <stdio.h>\n" + api.replace("return 1;", 'return fprintf(stderr, "x");'), None, "must not use stderr"),
+            ("#include <stdlib.h>\n" + api.replace("return 1;", 'return getenv("X") != 0;'), None, "must not use getenv"),
+        ]:
+            with self.subTest(why=why):
+                status, output = self.build(code, header or "OCT_API int oct_one(void);\n")
+                self.assertEqual(status, 1, output)
+                self.assertIn(why, output)
+
+
+class Layout(Tree):
+    HEADER = """#ifndef X
+#define X
+#include <stddef.h>
+#include <stdint.h>
+#define OCT_NONE (-1)
+typedef enum oct_kind { OCT_KIND_A = 1, OCT_KIND_B } oct_kind;
+typedef struct oct_pair { uint32_t a[3], b; void *(*call)(int x, int y); %s } oct_pair;
+#endif
+"""
+
+    def layout(self, more, update):
+        self.write("include/octavo/octavo.h", self.HEADER % more)
+        source, program, snapshot = (os.path.join(self.root, name) for name in ("layout.c", "layout", "layout.txt"))
+        include = os.path.join(self.root, "include")
+        status, output = self.run_rule("tests/abi/layout_source.py", COMPILER, include, source)
+        self.assertEqual(status, 0, output)
+        subprocess.run([COMPILER, "-std=c17", "-I", include, source, "-o", program], check=True)
+        return self.run_rule("tests/abi/layout_compare.py", program, snapshot, *(["--update"] if update else []))
+
+    def test_growth_and_breaks_are_seen(self):
+        status, output = self.layout("double c;", True)
+        self.assertEqual(status, 0, output)
+        with open(os.path.join(self.root, "layout.txt"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertEqual(lines, ["oct_pair.a 0 12", "oct_pair.b 12 4", "oct_pair.call 16 8", "oct_pair.c 24 8", "sizeof oct_pair 32",
+                                 "oct_kind OCT_KIND_A 1", "oct_kind OCT_KIND_B 2", "macro OCT_NONE -1"])
+        for more, why in [("double c, d;", "new:           oct_pair.d"), ("float c;", "moved (break): oct_pair.c"), ("", "gone (break):  oct_pair.c"),
+                          ("int d; double c;", "moved (break): oct_pair.c")]:
+            with self.subTest(more=more):
+                status, output = self.layout(more, False)
+                self.assertEqual(status, 1, output)
+                self.assertIn(why, output)
+
+
+if __name__ == "__main__":
+    unittest.main()
