@@ -1,0 +1,37 @@
+/* threads.h: owns the library's own threads and the call that spreads a task over them or over the caller's hook.
+ *
+ * Threads: oct__executor_run may be called from any thread, from several at once, and from within a task: whoever
+ * finds the threads taken runs all of its own task itself, so that nobody ever waits for somebody who waits. */
+#ifndef OCT_HOST_THREADS_H
+#define OCT_HOST_THREADS_H
+
+#include <stdint.h>
+
+#include "host/memory.h"
+#include "octavo/context.h"
+
+typedef struct oct__threads oct__threads;
+
+/* Most threads that one executor uses; more than this and a claim no longer fits its field. */
+#define OCT__THREADS_MAX 1024u
+
+/* Starts n_threads - 1 sleeping threads (the caller of a run is the first). n_threads in 1..OCT__THREADS_MAX.
+ * OUT_OF_MEMORY when memory or threads run out; then nothing is left behind. The allocator outlives the threads. */
+oct_status oct__threads_create(const oct__allocator *allocator, uint32_t n_threads, oct__threads **threads);
+
+/* Ends and joins them; not during a run. NULL is fine. */
+void oct__threads_destroy(oct__threads *threads);
+
+/* A context's way of running tasks: the hook if there is one, else `threads`, else the calling thread. */
+typedef struct oct__executor {
+    void (*parallel_for)(void *user, uint32_t nth, oct_task task, void *arg);
+    void *user;
+    oct__threads *threads;     /* NULL with a hook, or when max_threads is 1 */
+    uint32_t max_threads;
+} oct__executor;
+
+/* task(arg, ith, nth) once for each ith in [0, nth); returns when all have returned, and all they wrote is seen.
+ * nth is cut to max_threads; 0 counts as 1. */
+void oct__executor_run(const oct__executor *executor, uint32_t nth, oct_task task, void *arg);
+
+#endif
