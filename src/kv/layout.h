@@ -6,8 +6,8 @@
 
 #include "octavo/kv.h"
 
-/* Elements in one V5D chunk: 16 bytes. */
-static inline uint32_t oct__v5d_x(uint32_t dtype) { return 16u / oct_dtype_size_bytes(dtype); }
+/* Elements in one V5D chunk: 16 bytes. Inline and without a table, since kernels ask for every index. */
+static inline uint32_t oct__v5d_x(uint32_t dtype) { return dtype >= OCT_DTYPE_E4M3FN ? 16 : dtype == OCT_DTYPE_F32 ? 4 : 8; }
 
 /* Element index of (page, token, head, dim) of K; NHD and HND are contiguous over dim, V5D over x = 16 bytes of dims. */
 static inline int64_t oct__k_index(const oct_kv_layer *l, int64_t page, uint32_t token, uint32_t head, uint32_t dim)
