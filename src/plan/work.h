@@ -15,11 +15,17 @@ typedef struct oct__item {
     int64_t row0;
     uint32_t head_kv, head0, n_heads;
     uint32_t split, n_splits;      /* n_splits > 1: the states of a group's items are merged in split order by whoever arrives last */
-    int64_t group;                 /* index into arrived[] and of the group's first partial, or -1 when n_splits == 1 */
+    int64_t group;                 /* index into arrived[], or -1 when n_splits == 1 */
     int64_t partial0;              /* partials + partial0: this item's state, see oct__partial_floats */
     int64_t key0, key1;            /* key0 == key1: no row sees a key; no kernel runs, the rows are still written */
     int64_t pos0;
 } oct__item;
+
+/* Floats of one item's state: o of all vectors (o_stride floats each), then m of all, then z of all, rounded up to a cache line. */
+static inline int64_t oct__partial_floats(uint32_t n_vectors, uint32_t o_stride)
+{
+    return ((int64_t)n_vectors * (o_stride + 2) + 15) / 16 * 16;
+}
 
 typedef struct oct__step {
     uint32_t n_sequences;
