@@ -21,12 +21,6 @@ typedef struct oct__item {
     int64_t pos0;
 } oct__item;
 
-/* Floats of one item's state: o of all vectors (o_stride floats each), then m of all, then z of all, rounded up to a cache line. */
-static inline int64_t oct__partial_floats(uint32_t n_vectors, uint32_t o_stride)
-{
-    return ((int64_t)n_vectors * (o_stride + 2) + 15) / 16 * 16;
-}
-
 typedef struct oct__step {
     uint32_t n_sequences;
     int64_t n_rows, n_items, n_groups;
