@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "number/convert.h"
+#include "cpu/row.h"
+#include "number/dtype.h"
 #include "number/hadamard.h"
 #include "plan/work.h"
 
@@ -69,12 +70,12 @@ static float static_scale(uint32_t mode, const float *scale, uint32_t head_kv)
 static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, float *q)
 {
     const uint32_t dim = spec->kv.dim_k;
-    const int64_t size = oct_dtype_size_bytes(spec->q_dtype);
+    const int64_t size = oct__dtype_size_bytes(spec->q_dtype);
     const float *channel = spec->kv.k.scale_mode == OCT_SCALE_CHANNEL ? args->layer->k_scale + (size_t)item->head_kv * dim : NULL;
     for (uint32_t r = 0; r < item->n_rows; r++) {
         for (uint32_t h = 0; h < item->n_heads; h++, q += step->q_stride) {
             const int64_t at = (item->row0 + r) * args->q_row_stride + (int64_t)(item->head0 + h) * args->q_head_stride;
-            oct__row_to_f32(q, (const unsigned char *)args->q + at * size, spec->q_dtype, dim);
+            oct__row_bring(q, (const unsigned char *)args->q + at * size, spec->q_dtype, dim);
             for (uint32_t d = dim; d < step->q_stride; d++) {
                 q[d] = 0.0f;
             }
@@ -144,7 +145,7 @@ static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, 
     const uint32_t head = item->head0 + i % item->n_heads;
     const uint32_t dim = spec->kv.dim_v;
     const float sink = spec->has_sink ? args->sink[head] : -INFINITY;
-    const int64_t out_at = (row * args->out_row_stride + head * args->out_head_stride) * (int64_t)oct_dtype_size_bytes(spec->out_dtype);
+    const int64_t out_at = (row * args->out_row_stride + head * args->out_head_stride) * (int64_t)oct__dtype_size_bytes(spec->out_dtype);
     float lse;
 
     if (is_empty(m, z)) {
@@ -170,7 +171,7 @@ static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, 
             oct__hadamard_inverse_f32(o, dim);
         }
     }
-    oct__row_from_f32((unsigned char *)args->out + out_at, spec->out_dtype, o, dim, args->out_scale != NULL ? args->out_scale[0] : 1.0f, NULL);
+    oct__row_deliver((unsigned char *)args->out + out_at, spec->out_dtype, o, dim, args->out_scale != NULL ? args->out_scale[0] : 1.0f);
     if (args->lse != NULL) {
         args->lse[row * args->lse_row_stride + head * args->lse_head_stride] = lse;
     }

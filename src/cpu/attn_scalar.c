@@ -30,7 +30,7 @@ static void load_vector(const oct_kv_layer *layer, bool is_k, int64_t page, uint
         return;
     }
     uint8_t gathered[MAX_DIM * sizeof(float)];
-    const uint32_t run = is_k ? 16u / (uint32_t)size : 1; /* elements that lie together */
+    const uint32_t run = is_k ? oct__v5d_x(dtype) : 1; /* elements that lie together */
     for (uint32_t d = 0; d < dim; d += run) {
         const int64_t at = is_k ? oct__k_index(layer, page, token, head, d) : oct__v_index(layer, page, token, head, d);
         memcpy(gathered + d * size, base + at * (int64_t)size, (d + run < dim ? run : dim - d) * size);

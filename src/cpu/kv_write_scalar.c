@@ -31,7 +31,7 @@ static void store_encoded(const oct_kv_layer *layer, bool is_k, int64_t page, ui
     /* Elements that stay together: the whole vector, a V5D chunk of K, single elements of V in V5D. */
     uint32_t run = dim;
     if (layer->spec.layout == OCT_LAYOUT_V5D) {
-        run = is_k ? 16u / (uint32_t)size : 1;
+        run = is_k ? oct__v5d_x(format->dtype) : 1;
     }
     for (uint32_t d = 0; d < dim; d += run) {
         const int64_t at = is_k ? oct__k_index(layer, page, token, head, d) : oct__v_index(layer, page, token, head, d);

@@ -1,0 +1,17 @@
+/* row.h: owns the conversion of rows on the runner's way in and out, in loops that a compiler turns into vectors on any x86-64. Bit for
+ * bit what number/convert.h gives; formats that are not worth a loop of their own go there.
+ *
+ * Threads: pure functions, any thread, as long as no other writes the same row. */
+#ifndef OCT_CPU_ROW_H
+#define OCT_CPU_ROW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* dst[i] = the exact value of src[i]. src: n elements of a known dtype, at any alignment; no overlap. */
+void oct__row_bring(float *dst, const void *src, uint32_t dtype, size_t n);
+
+/* dst[i] = round_to_nearest_even_saturating(src[i] / scale), scale finite and > 0. dst: n elements, at any alignment; no overlap. */
+void oct__row_deliver(void *dst, uint32_t dtype, const float *src, size_t n, float scale);
+
+#endif
