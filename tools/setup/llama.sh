@@ -6,29 +6,31 @@
 # what the compiler resolves "native" to, and another CPU or compiler rebuilds.
 source "$(dirname "$0")/lib.sh"
 
-prefix="$build/deps/llama"
-stamp="$prefix/.stamp"
-flags=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DGGML_OPENMP=OFF
-  -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
-  -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF)
+# One function, so that the shell has read all of it before minutes of building pass.
+main() {
+  prefix="$build/deps/llama"
+  stamp="$prefix/.stamp"
+  flags=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON -DGGML_OPENMP=OFF
+    -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF
+    -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF)
 
-command -v cc >/dev/null || fail "no C compiler (cc); run tools/setup/packages.sh first"
-native=$(cc -march=native -dM -E -x c /dev/null | LC_ALL=C sort)
-key=$(printf '%s\n' "${flags[@]}" "$native" | stamp_key "$setup/llama.txt")
-cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n1)
-isa=$(sed -nE 's/^#define __(SSE4_2|AVX[A-Z0-9_]*|FMA|F16C|BMI2?|AMX[A-Z0-9_]*)__ 1$/\1/p' <<<"$native" | tr '\n' ' ')
-lines=("$key" "cpu: $cpu" "isa: $isa" "cc: $(cc --version | head -n1)" "flags: ${flags[*]}")
-if [ "${1:-}" = --key ]; then
-  printf '%s\n' "${lines[@]}"
-  exit 0
-fi
-fresh "$stamp" "$key" && exit 0
+  command -v cc >/dev/null || fail "no C compiler (cc); run tools/setup/packages.sh first"
+  native=$(cc -march=native -dM -E -x c /dev/null | LC_ALL=C sort)
+  key=$(printf '%s\n' "${flags[@]}" "$native" | stamp_key "$setup/llama.txt")
+  cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n1)
+  isa=$(sed -nE 's/^#define __(SSE4_2|AVX[A-Z0-9_]*|FMA|F16C|BMI2?|AMX[A-Z0-9_]*)__ 1$/\1/p' <<<"$native" | tr '\n' ' ')
+  lines=("$key" "cpu: $cpu" "isa: $isa" "cc: $(cc --version | head -n1)" "flags: ${flags[*]}")
+  if [ "${1:-}" = --key ]; then
+    printf '%s\n' "${lines[@]}"
+    exit 0
+  fi
+  fresh "$stamp" "$key" && exit 0
 
-# Installed for everybody? Then nothing is built, and the root CMakeLists.txt finds the same.
-probe="$build/deps/probe"
-rm -rf "$probe"
-mkdir -p "$probe"
-cat >"$probe/CMakeLists.txt" <<'P'
+  # Installed for everybody? Then nothing is built, and the root CMakeLists.txt finds the same.
+  probe="$build/deps/probe"
+  rm -rf "$probe"
+  mkdir -p "$probe"
+  cat >"$probe/CMakeLists.txt" <<'P'
 cmake_minimum_required(VERSION 3.25)
 project(probe C CXX)
 find_package(llama CONFIG QUIET)
@@ -37,28 +39,31 @@ if(NOT TARGET llama)
   pkg_check_modules(llama REQUIRED llama)
 endif()
 P
-if cmake -S "$probe" -B "$probe/b" >/dev/null 2>&1; then
-  say "ggml and llama are installed on this machine; not building them"
-  exit 0
-fi
+  if cmake -S "$probe" -B "$probe/b" >/dev/null 2>&1; then
+    say "ggml and llama are installed on this machine; not building them"
+    exit 0
+  fi
 
-if [ -f "$stamp" ]; then
-  say "rebuilding ggml and libllama: the CPU, the compiler or the sources changed since the build of $(sed -n 's/^cpu: //p' "$stamp")"
-fi
-work="$build/deps/llama-build"
-rm -rf "$work"
-mkdir -p "$work"
-say "fetching the source of ggml and libllama"
-pip_download "$work" "$setup/llama.txt" --no-binary :all:
-tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" || fail "the source archive cannot be unpacked (is the disk full?)"
-source_tree=$(echo "$work"/llama_cpp_python-*/vendor/llama.cpp)
-say "building ggml and libllama for $cpu (about 3 minutes on two cores)"
-{ cmake -S "$source_tree" -B "$work/b" -G Ninja "${flags[@]}" -DCMAKE_INSTALL_PREFIX="$work/out" &&
-  cmake --build "$work/b" -j"$(nproc)" && cmake --install "$work/b"; } >"$build/llama.log" 2>&1 ||
-  { tail -n 20 "$build/llama.log" >&2; fail "the build of ggml and libllama failed (log: build/llama.log)"; }
-# The CMake package is relocatable; the pkg-config file is not.
-sed -i "s#$work/out#$prefix#g" "$work"/out/lib/pkgconfig/*.pc
-rm -rf "$prefix"
-mv "$work/out" "$prefix"
-write_stamp "$stamp" "${lines[@]}"
-rm -rf "$work" "$probe"
+  if [ -f "$stamp" ]; then
+    say "rebuilding ggml and libllama: the CPU, the compiler or the sources changed since the build of $(sed -n 's/^cpu: //p' "$stamp")"
+  fi
+  work="$build/deps/llama-build"
+  rm -rf "$work"
+  mkdir -p "$work"
+  say "fetching the source of ggml and libllama"
+  pip_download "$work" "$setup/llama.txt" --no-binary llama-cpp-python
+  tar -xzf "$work"/llama_cpp_python-*.tar.gz -C "$work" || fail "the source archive cannot be unpacked (is the disk full?)"
+  source_tree=$(echo "$work"/llama_cpp_python-*/vendor/llama.cpp)
+  say "building ggml and libllama for $cpu (about 3 minutes on two cores)"
+  { cmake -S "$source_tree" -B "$work/b" -G Ninja "${flags[@]}" -DCMAKE_INSTALL_PREFIX="$work/out" &&
+    cmake --build "$work/b" -j"$(nproc)" && cmake --install "$work/b"; } >"$build/llama.log" 2>&1 ||
+    { tail -n 20 "$build/llama.log" >&2; fail "the build of ggml and libllama failed (log: build/llama.log)"; }
+  # The CMake package is relocatable; the pkg-config file is not.
+  sed -i "s#$work/out#$prefix#g" "$work"/out/lib/pkgconfig/*.pc
+  rm -rf "$prefix"
+  mv "$work/out" "$prefix"
+  write_stamp "$stamp" "${lines[@]}"
+  rm -rf "$work" "$probe"
+}
+
+main "$@"
