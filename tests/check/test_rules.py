@@ -2,6 +2,8 @@
 
 usage: test_rules.py C_COMPILER
 """
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -171,6 +173,34 @@ typedef struct oct_pair { uint32_t a[3], b; void *(*call)(int x, int y); %s } oc
                 status, output = self.layout(more, False)
                 self.assertEqual(status, 1, output)
                 self.assertIn(why, output)
+
+
+class Counting(Tree):
+    LISTS = """cmake_minimum_required(VERSION 3.25)
+project(x NONE)
+enable_testing()
+add_test(NAME good COMMAND echo "[  SKIPPED ] inner_one")
+add_test(NAME bad COMMAND false)
+add_test(NAME away COMMAND sh -c "echo no such device; exit 77")
+add_test(NAME missing COMMAND /nowhere/program)
+set_tests_properties(away PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(good bad away missing PROPERTIES LABELS fast)
+"""
+
+    def test_each_outcome_is_counted_and_named(self):
+        sys.path.insert(0, os.path.join(ROOT, "tools", "check"))
+        import check
+        check.ROOT, check.LOGS = self.root, os.path.join(self.root, "build", "check")
+        os.makedirs(check.LOGS)
+        self.write("CMakeLists.txt", self.LISTS)
+        subprocess.run(["cmake", "-S", self.root, "-B", os.path.join(self.root, "build", "x")], check=True, capture_output=True)
+        tally = check.Tally()
+        with contextlib.redirect_stdout(io.StringIO()):
+            check.ctest(tally, "x", "fast")
+            check.ctest(tally, "x", "slow")
+        self.assertEqual(tally.passed, 1)
+        self.assertEqual(tally.skipped, ["x/good: inner_one", "x/away: no such device"])
+        self.assertEqual(sorted(title.split(":")[0] for title in tally.failed), ["x/bad", "x/missing", "x/slow"])
 
 
 if __name__ == "__main__":

@@ -138,4 +138,5 @@ def main():
     sys.exit(1 if tally.failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
