@@ -1,6 +1,6 @@
 /* Strict validation of a GGUF file before any other code parses it. ggml trusts counts, types and offsets of a file in places,
  * so nothing here reaches it unless every number has been checked against the bytes that are really there.
- * Pure functions over memory; any thread. Memory use is bounded (16 bytes a key or tensor, at most 64 MiB), time is linear in the header. */
+ * Pure functions over memory; any thread. Memory use is bounded (16 bytes a key, 32 a tensor, as much again for sorting: under 64 MiB), time grows with the header alone. */
 #ifndef OCTE_GGUF_CHECK_H
 #define OCTE_GGUF_CHECK_H
 
