@@ -1,0 +1,117 @@
+/* test_row.c: the vectorised row conversions give number's bits: every f16 and bf16 code, f32 by all exponents x ties and at random, at
+ * odd addresses, and with flush-to-zero set in the thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cpu/row.h"
+#include "number/convert.h"
+#include "number/number.h"
+#include "octavo/kv.h"
+
+#define N 4096u
+
+static const uint32_t sixteen_bits[] = { OCT_DTYPE_F16, OCT_DTYPE_BF16 };
+
+static void check_bring(void)
+{
+    static unsigned char src[2 * 65536 + 1];
+    static float got[65536], want[65536];
+    for (uint32_t i = 0; i < 65536; i++) {
+        const uint16_t code = (uint16_t)i;
+        memcpy(src + 1 + 2 * i, &code, sizeof code);
+    }
+    for (size_t t = 0; t < 2; t++) {
+        oct__row_bring(got, src + 1, sixteen_bits[t], 65536);
+        oct__row_to_f32(want, src + 1, sixteen_bits[t], 65536);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
+static void check_deliver(const float *x, size_t n, float scale)
+{
+    unsigned char got[4 * N + 1], want[4 * N + 1];
+    for (uint32_t dtype = OCT_DTYPE_F32; dtype <= OCT_DTYPE_I8; dtype++) {
+        memset(got, 0, sizeof got);
+        memset(want, 0, sizeof want);
+        oct__row_deliver(got + 1, dtype, x, n, scale);
+        oct__row_from_f32(want + 1, dtype, x, n, scale, NULL);
+        assert_memory_equal(got, want, sizeof want);
+    }
+}
+
+static void check_all_deliver(void)
+{
+    static float x[N];
+    size_t n = 0;
+    /* Every sign and exponent; mantissas around every tie that 7 and 10 bits have at the ends, and around f16's subnormal ties. */
+    for (uint32_t head = 0; head < 512; head++) {
+        for (uint32_t shift = 10; shift < 24; shift++) {
+            for (uint32_t near = 0; near < 3; near++) {
+                for (uint32_t high = 0; high < 2; high++) {
+                    const uint32_t tie = (UINT32_C(1) << shift) - 1 + near + (high ? UINT32_C(0x400000) : 0);
+                    x[n++] = oct__f32_of_bits((head << 23) | (tie & UINT32_C(0x7FFFFF)));
+                    if (n == N) {
+                        check_deliver(x, N, 1.0f);
+                        n = 0;
+                    }
+                }
+            }
+        }
+    }
+    check_deliver(x, n, 1.0f);
+    uint64_t seed = 20240229;
+    for (int round = 0; round < 500; round++) {
+        for (size_t i = 0; i < N; i++) {
+            seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            x[i] = oct__f32_of_bits((uint32_t)(seed >> 32));
+        }
+        check_deliver(x, N - (size_t)round % 9, round % 10 == 0 ? 0.37f : 1.0f);
+    }
+}
+
+static void test_bring(void **state)
+{
+    (void)state;
+    check_bring();
+}
+
+static void test_deliver(void **state)
+{
+    (void)state;
+    check_all_deliver();
+}
+
+#if defined(__SSE2__)
+/* Host programs set these; bits must not move. */
+static void test_flush_to_zero(void **state)
+{
+    (void)state;
+    const unsigned int mode = _mm_getcsr();
+    _mm_setcsr(mode | 0x8040);
+    check_bring();
+    check_all_deliver();
+    _mm_setcsr(mode);
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bring),
+        cmocka_unit_test(test_deliver),
+#if defined(__SSE2__)
+        cmocka_unit_test(test_flush_to_zero),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
