@@ -81,3 +81,33 @@ void oct__memory_release(const oct__allocator *allocator, void *memory, size_t s
         munmap(memory, size_bytes);
     }
 }
+
+bool oct__array_reserve(const oct__allocator *allocator, oct__array *array, uint64_t n, size_t element_bytes)
+{
+    if (n > SIZE_MAX / 2 / element_bytes) {
+        return false;
+    }
+    const size_t needed = (size_t)n * element_bytes;
+    if (needed <= array->capacity_bytes) {
+        return true;
+    }
+    /* A batch that grows by one sequence a step must not allocate each step. */
+    size_t wanted = array->capacity_bytes + array->capacity_bytes / 2;
+    wanted = (wanted > needed ? wanted : needed) + RESERVE_ALIGN - 1;
+    wanted -= wanted % RESERVE_ALIGN;
+    void *memory = oct__memory_alloc(allocator, wanted, RESERVE_ALIGN);
+    if (memory == NULL) {
+        return false;
+    }
+    oct__memory_free(allocator, array->memory, array->capacity_bytes);
+    array->memory = memory;
+    array->capacity_bytes = wanted;
+    return true;
+}
+
+void oct__array_free(const oct__allocator *allocator, oct__array *array)
+{
+    oct__memory_free(allocator, array->memory, array->capacity_bytes);
+    array->memory = NULL;
+    array->capacity_bytes = 0;
+}

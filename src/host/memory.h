@@ -4,7 +4,9 @@
 #ifndef OCT_HOST_MEMORY_H
 #define OCT_HOST_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* The hooks of oct_context_options. alloc NULL: the C library. Whoever keeps a pointer to one keeps the context alive. */
 typedef struct oct__allocator {
@@ -27,5 +29,16 @@ void *oct__memory_alloc_zeroed(const oct__allocator *allocator, size_t n, size_t
  * there is none or size_bytes is 0. Given back by oct__memory_release with the same size; NULL is fine. */
 void *oct__memory_reserve(const oct__allocator *allocator, size_t size_bytes);
 void oct__memory_release(const oct__allocator *allocator, void *memory, size_t size_bytes);
+
+/* An array whose room only grows. All zero is an empty one. */
+typedef struct oct__array {
+    void *memory;           /* aligned to 64 bytes */
+    size_t capacity_bytes;
+} oct__array;
+
+/* Room for n elements of element_bytes. What the array held is lost when it has to grow, and kept otherwise; when there
+ * is no memory, false and nothing changes. n == 0 is fine and may leave memory NULL. */
+bool oct__array_reserve(const oct__allocator *allocator, oct__array *array, uint64_t n, size_t element_bytes);
+void oct__array_free(const oct__allocator *allocator, oct__array *array);
 
 #endif

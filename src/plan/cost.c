@@ -1,0 +1,98 @@
+/* cost.c: see cost.h. */
+#include "plan/cost.h"
+
+/* Vendor numbers of the fact cpu.vendor; src/cpu/probe.c says the same. */
+enum { ANY = 0, INTEL = 1, AMD = 2 };
+
+typedef struct known_machine {
+    uint64_t vendor, family, model_first, model_last;
+    oct__rates rates;
+} known_machine;
+
+/* The first row that fits. Only a row that says "measured" was; the others are what the memory of such a machine can deliver on
+ * paper (channels x rate x 0.75) with few cores in use, and a clock ratio. They only have to rank variants and size splits. */
+static const known_machine known_machines[] = {
+    { AMD, 25, 0x10, 0x1f, { 20e9, 60e9, 1.0, "EPYC Zen 4" } },
+    { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4" } },
+    { AMD, 25, 0x00, 0xff, { 18e9, 50e9, 0.9, "Zen 3" } },
+    { AMD, 26, 0x00, 0xff, { 28e9, 90e9, 1.2, "Zen 5" } },
+    { AMD, 23, 0x00, 0xff, { 15e9, 40e9, 0.75, "Zen 2 or older" } },
+    { INTEL, 6, 0x8f, 0x8f, { 12e9, 80e9, 0.9, "Sapphire Rapids" } },
+    { INTEL, 6, 0xcf, 0xcf, { 13e9, 90e9, 0.95, "Emerald Rapids" } },
+    { INTEL, 6, 0x6a, 0x6c, { 12e9, 60e9, 0.8, "Ice Lake server" } },
+    { INTEL, 6, 0x55, 0x55, { 11e9, 50e9, 0.75, "Skylake or Cascade Lake server" } },
+    { ANY, 0, 0, UINT64_MAX, { 10e9, 20e9, 0.7, "unknown machine" } },
+};
+
+oct__rates oct__rates_default(const oct__facts *machine)
+{
+    const known_machine *known = known_machines;
+    for (;; known++) {
+        if (known->vendor == ANY ||
+            (known->vendor == machine->v[OCT__FACT_CPU_VENDOR] && known->family == machine->v[OCT__FACT_CPU_FAMILY] &&
+             machine->v[OCT__FACT_CPU_MODEL] >= known->model_first && machine->v[OCT__FACT_CPU_MODEL] <= known->model_last)) {
+            return known->rates;
+        }
+    }
+}
+
+static double token_bytes(const oct_kv_format *format, uint32_t dim)
+{
+    double bytes = (double)dim * oct_dtype_size_bytes(format->dtype);
+    if (format->scale_mode == OCT_SCALE_TOKEN_HEAD) {
+        bytes += oct_dtype_size_bytes(format->scale_dtype);
+    }
+    return bytes;
+}
+
+oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys)
+{
+    const double dims = (double)kv->dim_k + kv->dim_v, keys = (double)n_keys;
+    return (oct__amount){
+        .items = n,
+        .macs = n * n_vectors * keys * dims,
+        .converts = n * keys * dims,
+        .exps = n * n_vectors * keys,
+        .bytes = n * keys * (token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
+    };
+}
+
+oct__amount oct__amount_of_write(const oct_kv_spec *kv, uint32_t src_dtype, int64_t n_tokens)
+{
+    const double vectors = (double)n_tokens * kv->heads, dims = (double)kv->dim_k + kv->dim_v;
+    return (oct__amount){
+        .items = vectors,
+        .converts = vectors * dims,
+        .bytes = vectors * (dims * oct_dtype_size_bytes(src_dtype) + token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
+    };
+}
+
+oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts)
+{
+    const double vectors = (double)rows * heads;
+    return (oct__amount){
+        .items = vectors,
+        .macs = vectors * n_parts * dim,
+        .exps = vectors * n_parts,
+        .bytes = vectors * n_parts * (dim + 1.0) * 4,
+    };
+}
+
+void oct__amount_add(oct__amount *sum, const oct__amount *amount)
+{
+    sum->items += amount->items;
+    sum->macs += amount->macs;
+    sum->converts += amount->converts;
+    sum->exps += amount->exps;
+    sum->bytes += amount->bytes;
+}
+
+double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
+{
+    const double work = amount->items * cost->item_ns * 1e-9 +
+                        (amount->macs * cost->mac_ps + amount->converts * cost->convert_ps + amount->exps * cost->exp_ps) * 1e-12;
+    const double arithmetic = work / (n_threads * rates->speed);
+    const double core_limit = n_threads * rates->core_read_bytes;
+    const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);
+    return arithmetic > memory ? arithmetic : memory;
+}

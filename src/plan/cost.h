@@ -1,0 +1,38 @@
+/* cost.h: owns predicted times: how much there is to do, how fast this machine is, and what follows.
+ *
+ * Threads: pure functions. */
+#ifndef OCT_PLAN_COST_H
+#define OCT_PLAN_COST_H
+
+#include "plan/variant.h"
+
+/* What a machine does in a second. Defaults ship by CPU family; `octavo tune` measures them. */
+typedef struct oct__rates {
+    double core_read_bytes;     /* one thread reading memory */
+    double machine_read_bytes;  /* all threads together */
+    double speed;               /* of one core, against the core on which the rows' costs were measured */
+    const char *source;         /* where the numbers are from, for people; static text */
+} oct__rates;
+
+/* The defaults for a machine with these facts. */
+oct__rates oct__rates_default(const oct__facts *machine);
+
+/* How much there is to do: what oct__cost's fields are multiplied by, and the bytes that must come from memory. */
+typedef struct oct__amount {
+    double items, macs, converts, exps, bytes;
+} oct__amount;
+
+/* n tiles of n_vectors query vectors x n_keys keys of one KV head. */
+oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys);
+
+/* A write of n_tokens, and a merge. */
+oct__amount oct__amount_of_write(const oct_kv_spec *kv, uint32_t src_dtype, int64_t n_tokens);
+oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts);
+
+void oct__amount_add(oct__amount *sum, const oct__amount *amount);
+
+/* Seconds on n_threads threads that share the work evenly: arithmetic over the cores, but never less than the bytes over
+ * what the machine can read. */
+double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads);
+
+#endif

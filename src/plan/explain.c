@@ -1,0 +1,220 @@
+/* explain.c: see explain.h. */
+#include "plan/explain.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "plan/gate.h"
+
+enum { WRITE_TOKENS = 512 };   /* of the write that rows are compared on, as an extend's nominal rows */
+
+/* ---- one row -------------------------------------------------------------------------------------------------------- */
+
+static bool is_forced_out(const oct__explained *e, const oct__variant *row)
+{
+    return e->rules->forced[e->op] != NULL && e->rules->forced[e->op] != row;
+}
+
+/* One word a row. A row that fails a gate is refused whatever the user said about it. */
+static const char *state_of(const oct__explained *e, const oct__variant *rows, uint32_t i)
+{
+    if (oct__gates_first_failed(&rows[i], e->facts) != NULL) {
+        return "refused";
+    }
+    if (oct__row_set_has(&e->rules->denied, i)) {
+        return "denied";
+    }
+    return &rows[i] == e->chosen ? "chosen" : "eligible";
+}
+
+static void add_microseconds(oct__text *text, double seconds)
+{
+    oct__text_add_number(text, seconds * 1e6, 3);
+    oct__text_add(text, " us");
+}
+
+static void add_row_plain(oct__text *text, const oct__explained *e, const oct__variant *rows, uint32_t i)
+{
+    const oct__variant *row = &rows[i];
+    const char *state = state_of(e, rows, i);
+    oct__text_add(text, "  %-8s  %s", state, row->full_name);
+    if (strcmp(state, "refused") != 0) {
+        oct__text_add(text, ", ");
+        add_microseconds(text, e->seconds[i]);
+    }
+    if (e->rules->forced[e->op] == row) {
+        oct__text_add(text, ", forced");
+    } else if (is_forced_out(e, row)) {
+        oct__text_add(text, ", %s is forced", e->rules->forced[e->op]->name);
+    }
+    oct__text_add(text, "\n");
+    for (uint32_t j = 0; j < row->n_gates; j++) {
+        const oct__gate *gate = &row->gates[j];
+        if (!oct__gate_passes(gate, e->facts)) {
+            char needed[64], have[32];
+            oct__gate_arg_text(gate, needed, sizeof(needed));
+            oct__fact_value_text(gate->fact, e->facts->v[gate->fact], have, sizeof(have));
+            oct__text_add(text, "              needs %s %s %s, have %s: %s\n", oct__fact_name(gate->fact), oct__gate_op_text(gate->op), needed, have, gate->why);
+        }
+    }
+}
+
+static void add_row_json(oct__text *text, const oct__explained *e, const oct__variant *rows, uint32_t i)
+{
+    const oct__variant *row = &rows[i];
+    oct__text_add(text, "{\"name\": ");
+    oct__text_add_json_string(text, row->full_name);
+    oct__text_add(text, ", \"state\": \"%s\", \"forced\": %s, \"seconds\": ", state_of(e, rows, i), e->rules->forced[e->op] == row ? "true" : "false");
+    oct__text_add_number(text, e->seconds[i], 6);
+    oct__text_add(text, ", \"failed\": [");
+    const char *between = "";
+    for (uint32_t j = 0; j < row->n_gates; j++) {
+        const oct__gate *gate = &row->gates[j];
+        if (!oct__gate_passes(gate, e->facts)) {
+            oct__text_add(text, "%s{\"fact\": ", between);
+            oct__text_add_json_string(text, oct__fact_name(gate->fact));
+            oct__text_add(text, ", \"op\": \"%s\", \"needed\": ", oct__gate_op_text(gate->op));
+            if (gate->op == OCT__GATE_IN) {
+                oct__text_add(text, "[");
+                const char *comma = "";
+                for (unsigned bit = 0; bit < 64; bit++) {
+                    if ((gate->arg >> bit & 1) != 0) {
+                        oct__text_add(text, "%s%u", comma, bit);
+                        comma = ", ";
+                    }
+                }
+                oct__text_add(text, "]");
+            } else {
+                oct__text_add(text, "%" PRIu64, gate->arg);
+            }
+            oct__text_add(text, ", \"have\": %" PRIu64 ", \"why\": ", e->facts->v[gate->fact]);
+            oct__text_add_json_string(text, gate->why);
+            oct__text_add(text, "}");
+            between = ", ";
+        }
+    }
+    oct__text_add(text, "]}");
+}
+
+/* ---- one operation -------------------------------------------------------------------------------------------------- */
+
+void oct__explain_operation(oct__text *text, uint32_t format, const oct__variant *rows, uint32_t n_rows, const oct__explained *e)
+{
+    const bool json = format == OCT_TEXT_JSON;
+    const char *what = e->op == OCT__OP_kv_write ? "tokens" : "rows";
+    if (json) {
+        oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"keys\": %" PRId64 ", \"threads\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
+                      e->is_batch ? "batch" : "nominal", what, e->n_rows, e->n_keys, e->n_threads);
+    } else {
+        oct__text_add(text, "%s: %s%" PRId64 " %s", oct__op_name(e->op), e->is_batch ? "batch of " : "", e->n_rows, what);
+        if (e->op != OCT__OP_kv_write) {
+            oct__text_add(text, " over %" PRId64 " keys", e->n_keys);
+        }
+        oct__text_add(text, ", %" PRIu32 " thread%s\n", e->n_threads, e->n_threads == 1 ? "" : "s");
+    }
+    const char *between = "";
+    for (uint32_t i = 0; i < n_rows; i++) {
+        if (rows[i].op != e->op) {
+            continue;
+        }
+        if (json) {
+            oct__text_add(text, "%s", between);
+            add_row_json(text, e, rows, i);
+            between = ", ";
+        } else {
+            add_row_plain(text, e, rows, i);
+        }
+    }
+    if (json) {
+        oct__text_add(text, "]}");
+    }
+}
+
+/* ---- the whole text --------------------------------------------------------------------------------------------------- */
+
+static void add_facts_json(oct__text *text, const oct__facts *facts)
+{
+    const char *between = "";
+    oct__text_add(text, "{");
+    for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
+        oct__text_add(text, "%s", between);
+        oct__text_add_json_string(text, oct__fact_name((oct__fact)fact));
+        oct__text_add(text, ": %" PRIu64, facts->v[fact]);
+        between = ", ";
+    }
+    oct__text_add(text, "}");
+}
+
+static void begin(oct__text *text, uint32_t format, const oct__machine *machine, const oct__facts *facts)
+{
+    if (format == OCT_TEXT_JSON) {
+        oct__text_add(text, "{\"cpu\": ");
+        oct__text_add_json_string(text, machine->cpu);
+        oct__text_add(text, ", \"rates\": ");
+        oct__text_add_json_string(text, machine->rates.source);
+        oct__text_add(text, ", \"facts\": ");
+        add_facts_json(text, facts);
+        oct__text_add(text, ", \"operations\": [");
+        return;
+    }
+    oct__text_add(text, "%s; rates of %s\n", machine->cpu, machine->rates.source);
+    const char *between = "";
+    for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
+        char value[32];
+        if (!oct__fact_is_machine((oct__fact)fact)) {
+            oct__fact_value_text((oct__fact)fact, facts->v[fact], value, sizeof(value));
+            oct__text_add(text, "%s%s %s", between, oct__fact_name((oct__fact)fact) + sizeof("prob.") - 1, value);
+            between = ", ";
+        }
+    }
+    oct__text_add(text, "\n");
+}
+
+static void end(oct__text *text, uint32_t format)
+{
+    if (format == OCT_TEXT_JSON) {
+        oct__text_add(text, "]}\n");
+    }
+}
+
+void oct__explain_plan(oct__text *text, uint32_t format, const oct_plan *plan)
+{
+    const uint32_t n_threads = plan->spec.deterministic ? 1 : plan->max_threads;
+    begin(text, format, plan->machine, &plan->facts);
+    for (int i = 0; i < OCT__PLAN_OPS; i++) {
+        double seconds[OCT__VARIANTS_MAX];
+        oct__split problem;
+        oct__explained e = { .op = oct__plan_op(i), .facts = &plan->facts, .rules = &plan->rules, .seconds = seconds, .chosen = plan->chosen[i], .n_threads = n_threads };
+        e.is_batch = oct__plan_compare(plan, i, n_threads, &problem, seconds, &e.n_rows, &e.n_keys);
+        if (i > 0 && format == OCT_TEXT_JSON) {
+            oct__text_add(text, ", ");
+        }
+        oct__explain_operation(text, format, plan->rows, plan->n_rows, &e);
+    }
+    end(text, format);
+}
+
+void oct__explain_write(oct__text *text, uint32_t format, const oct__machine *machine, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t n_threads)
+{
+    uint32_t n_rows;
+    const oct__variant *rows = oct__variants(&n_rows);
+    const oct__rules no_rules = { .forced = { NULL } };
+    const oct__facts facts = oct__facts_of_write(&machine->facts, spec, src_dtype);
+    const oct__amount amount = oct__amount_of_write(spec, src_dtype, WRITE_TOKENS);
+    double seconds[OCT__VARIANTS_MAX];
+    for (uint32_t i = 0; i < n_rows; i++) {
+        seconds[i] = oct__cost_seconds(&rows[i].cost, &machine->rates, &amount, n_threads);
+    }
+    const oct__explained e = {
+        .op = OCT__OP_kv_write,
+        .facts = &facts,
+        .rules = &no_rules,
+        .seconds = seconds,
+        .chosen = oct__choose_write(machine, spec, NULL, src_dtype, WRITE_TOKENS, n_threads),
+        .n_threads = n_threads,
+        .n_rows = WRITE_TOKENS,
+    };
+    begin(text, format, machine, &facts);
+    oct__explain_operation(text, format, rows, n_rows, &e);
+    end(text, format);
+}

@@ -1,0 +1,35 @@
+/* facts.h: owns the named numbers that gates look at: what a machine is, and what a problem asks for.
+ *
+ * Threads: pure functions and plain values; a machine is made once per context and then constant. */
+#ifndef OCT_PLAN_FACTS_H
+#define OCT_PLAN_FACTS_H
+
+#include <stdbool.h>
+
+#include "plan/cost.h"
+#include "plan/variant.h"
+
+/* A machine as dispatch sees it: facts of the "cpu." and "os." kind, its name for people, and its rates. */
+typedef struct oct__machine {
+    oct__facts facts;
+    oct__rates rates;
+    char cpu[64];
+} oct__machine;
+
+/* "cpu.avx2"; "?" for a value that is no fact. Static texts. */
+const char *oct__fact_name(oct__fact fact);
+
+/* The fact of exactly such a name; OCT__FACT_COUNT when there is none. */
+oct__fact oct__fact_of_name(const char *name);
+
+/* Whether a fact speaks of the machine (true) or of the problem. */
+bool oct__fact_is_machine(oct__fact fact);
+
+/* A value in words where numbers say nothing ("e4m3fn" for a dtype), else the number. Always terminated. */
+void oct__fact_value_text(oct__fact fact, uint64_t value, char *text, size_t size);
+
+/* The machine's facts with those of an attention problem, or of a write from src_dtype, filled in. Legal specs. */
+oct__facts oct__facts_of_attn(const oct__facts *machine, const oct_attn_spec *spec);
+oct__facts oct__facts_of_write(const oct__facts *machine, const oct_kv_spec *spec, uint32_t src_dtype);
+
+#endif

@@ -1,0 +1,254 @@
+/* plan.c: see plan.h. */
+#include "plan/plan.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "host/error.h"
+
+/* A thread that has less than this to do is not woken: about what waking and meeting costs. */
+#define SECONDS_PER_THREAD_MIN 4e-6
+
+/* What rows are compared on before there is a batch. */
+static const int32_t nominal_indptr[OCT__PLAN_OPS][2] = { { 0, 1 }, { 0, 512 } };
+static const int32_t nominal_kv_len[OCT__PLAN_OPS] = { 4096, 512 };
+
+oct__op oct__plan_op(int i)
+{
+    return i == OCT__PLAN_DECODE ? OCT__OP_attn_decode : OCT__OP_attn_extend;
+}
+
+/* ---- choice ----------------------------------------------------------------------------------------------------------- */
+
+static void fill_seconds(const oct_plan *plan, oct__op op, const oct__split *problem, uint32_t n_threads, double *seconds)
+{
+    uint32_t tile_vectors = 0;
+    oct__amount amount = { 0, 0, 0, 0, 0 };
+    for (uint32_t row = 0; row < plan->n_rows; row++) {
+        seconds[row] = 0;
+        if (plan->rows[row].op != op) {
+            continue;
+        }
+        if (plan->rows[row].tile_vectors != tile_vectors) {
+            tile_vectors = plan->rows[row].tile_vectors;
+            amount = oct__split_amount(problem, op, tile_vectors, NULL);
+        }
+        seconds[row] = oct__cost_seconds(&plan->rows[row].cost, &plan->machine->rates, &amount, n_threads);
+    }
+}
+
+static int64_t keys_of_op(const oct__split *problem, oct__op op)
+{
+    int64_t n_keys = 0;
+    for (uint32_t b = 0; b < problem->n_sequences; b++) {
+        const int32_t n_rows = problem->qo_indptr[b + 1] - problem->qo_indptr[b];
+        if (n_rows > 0 && (n_rows <= (int32_t)OCT__DECODE_ROWS_MAX) == (op == OCT__OP_attn_decode)) {
+            n_keys += problem->kv_len[b];
+        }
+    }
+    return n_keys;
+}
+
+bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__split *problem, double seconds[OCT__VARIANTS_MAX], int64_t *n_rows, int64_t *n_keys)
+{
+    const oct__op op = oct__plan_op(i);
+    problem->spec = &plan->spec;
+    problem->rates = &plan->machine->rates;
+    problem->n_threads = n_threads;
+    problem->n_sequences = plan->batch.n_sequences;
+    problem->qo_indptr = plan->batch.qo_indptr.memory;
+    problem->kv_len = plan->batch.kv_len.memory;
+    oct__split_amount(problem, op, 1, n_rows);
+    /* A deterministic plan has chosen once, before any batch. */
+    const bool is_batch = *n_rows > 0 && !plan->spec.deterministic;
+    if (!is_batch) {
+        problem->n_sequences = 1;
+        problem->qo_indptr = nominal_indptr[i];
+        problem->kv_len = &nominal_kv_len[i];
+        *n_rows = nominal_indptr[i][1];
+    }
+    *n_keys = keys_of_op(problem, op);
+    fill_seconds(plan, op, problem, n_threads, seconds);
+    return is_batch;
+}
+
+static oct_status choose(oct_plan *plan, const char *where, oct_error *error)
+{
+    /* Deterministic: a plan's choice may depend neither on batch mates nor on threads, so it falls once, at creation. */
+    const uint32_t n_threads = plan->spec.deterministic ? 1 : plan->max_threads;
+    for (int i = 0; i < OCT__PLAN_OPS; i++) {
+        double seconds[OCT__VARIANTS_MAX];
+        oct__split problem;
+        int64_t n_rows, n_keys;
+        const bool is_batch = oct__plan_compare(plan, i, n_threads, &problem, seconds, &n_rows, &n_keys);
+        if (plan->chosen[i] != NULL && !is_batch) {
+            continue;
+        }
+        const oct_status status = oct__choose(plan->rows, plan->n_rows, oct__plan_op(i), &plan->facts, &plan->rules, seconds, where, &plan->chosen[i], error);
+        if (status != OCT_OK) {
+            return status;
+        }
+    }
+    return OCT_OK;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------------------------- */
+
+/* Room for any row that may ever be chosen, so that update need not look again. */
+static size_t scratch_stride(const oct_plan *plan)
+{
+    size_t largest = 0;
+    for (uint32_t row = 0; row < plan->n_rows; row++) {
+        const oct__variant *v = &plan->rows[row];
+        if (v->op == OCT__OP_attn_decode || v->op == OCT__OP_attn_extend) {
+            const size_t bytes = oct__attn_run_scratch_bytes(&plan->spec, v->tile_vectors) + v->scratch(&plan->spec.kv, v->tile_vectors);
+            largest = bytes > largest ? bytes : largest;
+        }
+    }
+    /* Two threads' blocks never share a cache line, nor the pair of lines that a prefetcher fetches. */
+    return (largest + 127) / 128 * 128;
+}
+
+static void make_empty(oct_plan *plan)
+{
+    plan->batch.n_sequences = 0;
+    plan->batch.n_rows = plan->batch.n_keys = plan->batch.page_end = 0;
+    plan->batch.longest_rows = 0;
+    plan->split.n_items = plan->split.n_items_split = plan->split.n_groups = plan->split.n_partial_floats = 0;
+    plan->step.n_sequences = 0;
+    plan->step.n_rows = plan->step.n_items = plan->step.n_groups = 0;
+    plan->predicted_seconds = 0;
+    plan->run_threads = 1;
+}
+
+oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *allocator, const oct__executor *executor, const oct_attn_spec *spec,
+                            const char *where, oct_plan **out, oct_error *error)
+{
+    oct_plan *plan = oct__memory_alloc(allocator, sizeof(*plan), 64);
+    if (plan == NULL) {
+        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for a plan");
+    }
+    memset(plan, 0, sizeof(*plan));
+    plan->allocator = allocator;
+    plan->executor = executor;
+    plan->machine = machine;
+    plan->rows = oct__variants(&plan->n_rows);
+    plan->spec = *spec;
+    plan->spec.force_variant = plan->spec.deny_variant = NULL;
+    plan->facts = oct__facts_of_attn(&machine->facts, spec);
+    plan->max_threads = spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
+    atomic_init(&plan->next, 0);
+    make_empty(plan);
+
+    oct_status status = oct__rules_read(plan->rows, plan->n_rows, 1u << OCT__OP_attn_decode | 1u << OCT__OP_attn_extend, spec->force_variant, spec->deny_variant, where,
+                                        &plan->rules, error);
+    if (status == OCT_OK) {
+        status = choose(plan, where, error);
+    }
+    if (status == OCT_OK) {
+        plan->step.scratch_stride_bytes = scratch_stride(plan);
+        plan->scratch_bytes = (uint64_t)plan->step.scratch_stride_bytes * plan->max_threads;
+        plan->step.scratch = plan->scratch_bytes <= SIZE_MAX ? oct__memory_alloc(allocator, (size_t)plan->scratch_bytes, 128) : NULL;
+        if (plan->step.scratch == NULL) {
+            status = oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for the scratch of %" PRIu32 " threads, %" PRIu64 " bytes", plan->max_threads, plan->scratch_bytes);
+        }
+    }
+    if (status != OCT_OK) {
+        oct__plan_destroy(plan);
+        return status;
+    }
+    plan->step.next = &plan->next;
+    plan->step.q_stride = (spec->kv.dim_k + 15) / 16 * 16;
+    plan->step.o_stride = (spec->kv.dim_v + 15) / 16 * 16;
+    *out = plan;
+    return OCT_OK;
+}
+
+void oct__plan_destroy(oct_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    const oct__allocator *allocator = plan->allocator;
+    oct__batch_free(&plan->batch, allocator);
+    oct__array_free(allocator, &plan->items);
+    oct__array_free(allocator, &plan->arrived);
+    oct__array_free(allocator, &plan->partials);
+    oct__memory_free(allocator, plan->step.scratch, (size_t)plan->scratch_bytes);
+    oct__memory_free(allocator, plan, sizeof(*plan));
+}
+
+/* ---- update --------------------------------------------------------------------------------------------------------------- */
+
+static oct_status split_batch(oct_plan *plan, const char *where, oct_error *error)
+{
+    oct__split *split = &plan->split;
+    split->spec = &plan->spec;
+    split->rates = &plan->machine->rates;
+    split->decode = plan->chosen[OCT__PLAN_DECODE];
+    split->extend = plan->chosen[OCT__PLAN_EXTEND];
+    split->n_threads = plan->max_threads;
+    split->n_sequences = plan->batch.n_sequences;
+    split->qo_indptr = plan->batch.qo_indptr.memory;
+    split->kv_len = plan->batch.kv_len.memory;
+    oct__split_measure(split);
+    if (!oct__array_reserve(plan->allocator, &plan->items, (uint64_t)split->n_items, sizeof(oct__item)) ||
+        !oct__array_reserve(plan->allocator, &plan->arrived, (uint64_t)split->n_groups, sizeof(atomic_uint)) ||
+        !oct__array_reserve(plan->allocator, &plan->partials, (uint64_t)split->n_partial_floats, sizeof(float))) {
+        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for %" PRId64 " items in %" PRId64 " split groups, %" PRId64 " bytes of partial results", split->n_items,
+                              split->n_groups, split->n_partial_floats * 4);
+    }
+    oct__split_emit(split, plan->items.memory);
+    atomic_uint *arrived = plan->arrived.memory;
+    for (int64_t i = 0; i < split->n_groups; i++) {
+        atomic_init(&arrived[i], 0);
+    }
+    return OCT_OK;
+}
+
+oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const char *where, oct_error *error)
+{
+    make_empty(plan);
+    oct_status status = oct__batch_read(&plan->batch, plan->allocator, &plan->spec, batch, where, error);
+    if (status == OCT_OK && !plan->spec.deterministic) {
+        status = choose(plan, where, error);
+    }
+    if (status == OCT_OK) {
+        status = split_batch(plan, where, error);
+    }
+    if (status != OCT_OK) {
+        make_empty(plan);
+        return status;
+    }
+    oct__step *step = &plan->step;
+    step->n_sequences = plan->batch.n_sequences;
+    step->n_rows = plan->batch.n_rows;
+    step->n_items = plan->split.n_items;
+    step->n_groups = plan->split.n_groups;
+    step->items = plan->items.memory;
+    step->page_offset = plan->batch.page_offset.memory;
+    step->pages = plan->batch.pages.memory;
+    step->kv_len = plan->batch.kv_len.memory;
+    step->qo_indptr = plan->batch.qo_indptr.memory;
+    step->arrived = plan->arrived.memory;
+    step->partials = plan->partials.memory;
+    /* A run that some thread never joined left the counter where it was. */
+    atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
+
+    for (int i = 0; i < OCT__PLAN_OPS; i++) {
+        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_op(i), plan->chosen[i]->tile_vectors, NULL);
+        plan->predicted_seconds += oct__cost_seconds(&plan->chosen[i]->cost, &plan->machine->rates, &amount, plan->max_threads);
+    }
+    const double worth = plan->split.seconds / SECONDS_PER_THREAD_MIN;
+    uint32_t n = plan->max_threads;
+    n = step->n_items < n ? (uint32_t)step->n_items : n;
+    n = worth < n ? (uint32_t)worth : n;
+    plan->run_threads = n > 0 ? n : 1;
+    return OCT_OK;
+}
+
+uint64_t oct__plan_workspace_bytes(const oct_plan *plan)
+{
+    return plan->scratch_bytes + plan->partials.capacity_bytes + plan->items.capacity_bytes + plan->arrived.capacity_bytes + plan->batch.qo_indptr.capacity_bytes +
+           plan->batch.kv_len.capacity_bytes + plan->batch.page_offset.capacity_bytes + plan->batch.pages.capacity_bytes;
+}

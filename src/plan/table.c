@@ -1,0 +1,74 @@
+/* table.c: owns the one table of all variants, made from each room's variants.def. The file is read three times: for the
+ * prototypes, for the gates of each row, and for the rows.
+ *
+ * Threads: constant data. */
+#include "plan/table.h"
+
+/* Every place below includes the rooms in the same order: it decides ties and the order of explain's lines. */
+
+#define COST(item_ns, mac_ps, convert_ps, exp_ps) { (item_ns), (mac_ps), (convert_ps), (exp_ps) }
+
+/* ---- prototypes: a row's entries are what its macro says they are, or the file that defines them does not compile ---- */
+#define NEED(fact, op, arg, why)
+#define NO_GATE
+#define WRITE_VARIANT(name, entry, tolerance, cost, ...) extern oct__kv_write_fn entry;
+#define DECODE_VARIANT(name, entry, scratch, tolerance, tile_vectors, cost, ...) extern oct__attn_fn entry; extern oct__attn_scratch_fn scratch;
+#define EXTEND_VARIANT DECODE_VARIANT
+#define MERGE_VARIANT(name, entry, tolerance, cost, ...) extern oct__attn_merge_fn entry;
+#include "cpu/variants.def"
+#undef WRITE_VARIANT
+#undef DECODE_VARIANT
+#undef EXTEND_VARIANT
+#undef MERGE_VARIANT
+#undef NEED
+
+/* ---- gates: each array begins with an entry that is never looked at, since C has no empty arrays --------------------- */
+#define NEED(fact, op, arg, why) { OCT__FACT_##fact, OCT__GATE_##op, (arg), (why) }
+#define GATES(op, name, ...) static const oct__gate gates_##op##_##name[] = { { OCT__FACT_COUNT, OCT__GATE_EQ, 0, "" }, __VA_ARGS__ };
+#define WRITE_VARIANT(name, entry, tolerance, cost, ...) GATES(kv_write, name, __VA_ARGS__)
+#define DECODE_VARIANT(name, entry, scratch, tolerance, tile_vectors, cost, ...) GATES(attn_decode, name, __VA_ARGS__)
+#define EXTEND_VARIANT(name, entry, scratch, tolerance, tile_vectors, cost, ...) GATES(attn_extend, name, __VA_ARGS__)
+#define MERGE_VARIANT(name, entry, tolerance, cost, ...) GATES(attn_merge, name, __VA_ARGS__)
+#include "cpu/variants.def"
+#undef WRITE_VARIANT
+#undef DECODE_VARIANT
+#undef EXTEND_VARIANT
+#undef MERGE_VARIANT
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+#define NAMES(op_, name_) .op = OCT__OP_##op_, .name = #name_, .full_name = #op_ "." #name_
+#define GATED(op_, name_) .gates = gates_##op_##_##name_ + 1, .n_gates = (uint32_t)(sizeof(gates_##op_##_##name_) / sizeof(oct__gate)) - 1
+#define ATTN_ROW(op_, name_, entry, scratch_, tolerance_, tile_vectors_, ...) \
+    { NAMES(op_, name_), .attn = (entry), .scratch = (scratch_), .tolerance = OCT__TOL_##tolerance_, .tile_vectors = (tile_vectors_), \
+      .cost = __VA_ARGS__, GATED(op_, name_) },
+#define WRITE_VARIANT(name_, entry, tolerance_, cost_, ...) \
+    { NAMES(kv_write, name_), .write = (entry), .tolerance = OCT__TOL_##tolerance_, .cost = cost_, GATED(kv_write, name_) },
+#define DECODE_VARIANT(name_, entry, scratch_, tolerance_, tile_vectors_, cost_, ...) \
+    ATTN_ROW(attn_decode, name_, entry, scratch_, tolerance_, tile_vectors_, cost_)
+#define EXTEND_VARIANT(name_, entry, scratch_, tolerance_, tile_vectors_, cost_, ...) \
+    ATTN_ROW(attn_extend, name_, entry, scratch_, tolerance_, tile_vectors_, cost_)
+#define MERGE_VARIANT(name_, entry, tolerance_, cost_, ...) \
+    { NAMES(attn_merge, name_), .merge = (entry), .tolerance = OCT__TOL_##tolerance_, .cost = cost_, GATED(attn_merge, name_) },
+
+static const oct__variant rows[] = {
+#include "cpu/variants.def"
+};
+
+_Static_assert(sizeof(rows) / sizeof(rows[0]) <= OCT__VARIANTS_MAX, "raise OCT__VARIANTS_MAX");
+
+const oct__variant *oct__variants(uint32_t *n)
+{
+    *n = (uint32_t)(sizeof(rows) / sizeof(rows[0]));
+    return rows;
+}
+
+const char *oct__op_name(oct__op op)
+{
+    static const char *const names[OCT__OP_COUNT] = {
+        [OCT__OP_kv_write] = "kv_write",
+        [OCT__OP_attn_decode] = "attn_decode",
+        [OCT__OP_attn_extend] = "attn_extend",
+        [OCT__OP_attn_merge] = "attn_merge",
+    };
+    return (unsigned)op < OCT__OP_COUNT ? names[op] : "?";
+}
