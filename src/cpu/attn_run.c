@@ -154,7 +154,7 @@ static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, 
     } else {
         const double max = (double)(sink > m ? sink : m);
         const double keep = exp((double)m - max);
-        const double total = (double)z * keep + (sink == -INFINITY ? 0.0 : exp((double)sink - max));
+        const double total = (double)z * keep + exp((double)sink - max);
         const float factor = (float)(keep / total * (double)static_scale(spec->kv.v.scale_mode, args->layer->v_scale, item->head_kv));
         lse = (float)(max + log(total));
         for (uint32_t d = 0; d < dim; d++) {

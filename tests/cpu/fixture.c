@@ -46,7 +46,7 @@ static void *take(size_t n, size_t size)
 void fixture_init(fixture *f)
 {
     memset(f, 0, sizeof *f);
-    f->spec.kv = (oct_kv_spec){ .struct_size = sizeof(oct_kv_spec), .layout = OCT_LAYOUT_NHD, .heads = 1, .dim_k = 16, .dim_v = 24,
+    f->spec.kv = (oct_kv_spec){ .struct_size = sizeof(oct_kv_spec), .layout = OCT_LAYOUT_NHD, .heads = 1, .dim_k = 24, .dim_v = 24,
                                 .page_size = 4, .k = { OCT_DTYPE_F32, OCT_SCALE_NONE, 0, 0 }, .v = { OCT_DTYPE_F32, OCT_SCALE_NONE, 0, 0 } };
     f->spec.heads_q = 2;
     f->spec.q_dtype = f->spec.out_dtype = OCT_DTYPE_F32;
@@ -192,6 +192,29 @@ void fixture_free(fixture *f)
 
 /* ---- running ---------------------------------------------------------------------------------------------------------- */
 
+static atomic_int n_broken_tiles;
+
+/* The scalar kernel behind a check of what the runner promises a kernel, and with the least that a kernel promises the runner: where
+ * no key was seen, o holds anything. Threads other than the test's must not assert. */
+static void wary_kernel(const oct__attn_tile *tile)
+{
+    const uint32_t n = tile->n_rows * tile->n_heads, dim_k = tile->kv->spec.dim_k;
+    int is_broken = (uintptr_t)tile->q % 64 != 0 || (uintptr_t)tile->o % 64 != 0 || (uintptr_t)tile->scratch % 64 != 0;
+    is_broken |= tile->q_stride % 16 != 0 || tile->o_stride % 16 != 0 || tile->key0 >= tile->key1;
+    for (uint32_t i = 0; i < n; i++) {
+        for (int64_t d = dim_k; d < tile->q_stride; d++) {
+            is_broken |= tile->q[i * tile->q_stride + d] != 0.0f;
+        }
+    }
+    atomic_fetch_add(&n_broken_tiles, is_broken);
+    oct__attn__scalar(tile);
+    for (uint32_t i = 0; i < n; i++) {
+        if (tile->z[i] == 0.0f) {
+            memset(tile->o + i * tile->o_stride, 0xFF, (size_t)tile->o_stride * sizeof(float));
+        }
+    }
+}
+
 typedef struct thread_arg {
     const oct__step *step;
     const fixture *f;
@@ -229,7 +252,7 @@ void fixture_run(fixture *f, uint32_t tile_rows, uint32_t tile_heads, uint32_t n
 {
     const oct_kv_spec *kv = &f->spec.kv;
     const uint32_t ratio = f->spec.heads_q / kv->heads;
-    const oct__variant variant = { .name = "scalar", .attn = oct__attn__scalar, .scratch = oct__attn_scratch__scalar,
+    const oct__variant variant = { .name = "scalar", .attn = wary_kernel, .scratch = oct__attn_scratch__scalar,
                                    .tile_vectors = tile_rows * tile_heads };
     const size_t max_items = (size_t)total_rows(f) * f->spec.heads_q * n_splits;
     atomic_llong next = 0;
@@ -272,6 +295,7 @@ void fixture_run(fixture *f, uint32_t tile_rows, uint32_t tile_heads, uint32_t n
     for (uint32_t i = 1; i < n_threads; i++) {
         pthread_join(threads[i], NULL);
     }
+    assert_int_equal(atomic_load(&n_broken_tiles), 0);
     assert_int_equal(atomic_load(&next), 0);
     for (int64_t g = 0; g < step.n_groups; g++) {
         assert_int_equal(atomic_load(&step.arrived[g]), 0);

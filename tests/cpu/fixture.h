@@ -29,7 +29,7 @@ typedef struct fixture {
     uint64_t seed;
 } fixture;
 
-/* A legal spec: f32 K and V in NHD, 1 KV head, 2 query heads, dims 16 and 24, pages of 4, causal, f32 q and out. Change it, then make. */
+/* A legal spec: f32 K and V in NHD, 1 KV head, 2 query heads, dims 24 and 24, pages of 4, causal, f32 q and out. Change it, then make. */
 void fixture_init(fixture *f);
 
 /* Allocates, gives every sequence shuffled pages, fills the pages with 0xFF and then stores normal random K and V by the scalar write;

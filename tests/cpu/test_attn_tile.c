@@ -126,6 +126,24 @@ static void test_two_keys(void **state)
     keys_free(&s);
 }
 
+/* A score that f32 holds only to 3e-5: m rounds, and z and o carry the rest. */
+static void test_large_score(void **state)
+{
+    (void)state;
+    keys s;
+    keys_make(&s, 1, 1);
+    float q[DIM] = { 1000.0f, 2e-5f };
+    s.k[0] = s.k[1] = 1.0f;
+    s.v[0] = 3.0f;
+    oct__attn_tile tile = one_row;
+    tile.key1 = 1;
+    result r;
+    run(&s, tile, q, &r);
+    assert_true(fabs((double)r.m[0] + log((double)r.z[0]) - (1000.0 + (double)q[1])) < 2e-7);
+    assert_true(fabsf(r.o[0][0] / r.z[0] - 3.0f) < 1e-6f);
+    keys_free(&s);
+}
+
 /* The mask comes after the cap: a masked key would otherwise keep the weight exp(-cap). And the cap is finite for any score. */
 static void test_softcap(void **state)
 {
@@ -288,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_window_counts_itself), cmocka_unit_test(test_two_keys),   cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_large_score),
         cmocka_unit_test(test_unseen_bytes),         cmocka_unit_test(test_stored_nan), cmocka_unit_test(test_mask),
         cmocka_unit_test(test_error_does_not_grow),
     };
