@@ -1,0 +1,59 @@
+/* An engine's cache: the pools of full-attention layers and of window layers, the tables that hand out their pages, the static scales.
+ * One thread at a time changes it; layers' views are read by every thread of a step. */
+#ifndef OCTE_CACHE_H
+#define OCTE_CACHE_H
+
+#include "engine/kv_config.h"
+
+/* Tokens of a page where nobody says: vLLM's default, and what the CPU kernels walk best. */
+enum { OCTE__PAGE_SIZE = 16 };
+
+/* Which of the two kinds of layers. */
+typedef enum octe__group { OCTE__FULL = 0, OCTE__WINDOW = 1, OCTE__GROUPS = 2 } octe__group;
+
+typedef struct octe__cache {
+    oct_context *context;
+    oct_kv_spec spec;
+    uint32_t n_layers, max_sequences, window_tokens;
+    int64_t n_pages[OCTE__GROUPS];         /* 0: no layer of that kind */
+    oct_kv_pool *pool[OCTE__GROUPS];       /* NULL: no layer of that kind */
+    oct_kv_table *table;                   /* without window layers */
+    oct_kv_twin *twin;                     /* with */
+    oct_kv_layer *layers;                  /* [n_layers] views */
+    uint8_t *group;                        /* [n_layers] octe__group */
+    int64_t n_copied;
+} octe__cache;
+
+typedef struct octe__cache_options {
+    const octe_kv_config *config;
+    uint32_t max_sequences, max_step_rows, window_tokens;   /* window_tokens 0: no window layers */
+    uint32_t *max_context_tokens;   /* in: 0 for the model's; out: what the pool bears */
+    int64_t pool_tokens;
+    uint64_t pool_bytes;
+} octe__cache_options;
+
+/* The spec that a config means for a model; checked. */
+oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *config, oct_kv_spec *spec, oct_error *error);
+
+/* Most pages that a resting sequence holds in the window pool. */
+uint64_t octe__window_pages(uint32_t window_tokens, uint32_t page_size);
+
+/* On an error the caller still calls octe__cache_close. */
+oct_status octe__cache_open(octe__cache *cache, oct_context *context, const octe_model *model, const octe__cache_options *options, oct_error *error);
+void octe__cache_close(octe__cache *cache);
+
+/* The table of a group, for reading. */
+const oct_kv_table *octe__cache_table(const octe__cache *cache, octe__group group);
+uint32_t octe__cache_length(const octe__cache *cache, uint32_t sequence);
+
+/* Room for n_tokens more; slots: int32[n_tokens] of each group that has layers. Copies shared pages that would be written. OUT_OF_PAGES
+ * says what is needed and free, and changes nothing. */
+oct_status octe__cache_append(octe__cache *cache, uint32_t sequence, uint32_t n_tokens, int32_t *slots, int32_t *slots_window, oct_error *error);
+oct_status octe__cache_truncate(octe__cache *cache, uint32_t sequence, uint32_t n_tokens);
+oct_status octe__cache_share(octe__cache *cache, uint32_t from, uint32_t to, uint32_t n_tokens);
+oct_status octe__cache_free(octe__cache *cache, uint32_t sequence);
+
+/* Gives back what the window no longer sees. */
+void octe__cache_slide(octe__cache *cache, uint32_t sequence);
+
+#endif

@@ -1,0 +1,168 @@
+/* kv_config.c: see kv_config.h. */
+#include "engine/kv_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/cache.h"
+#include "engine/report.h"
+
+/* One row: what --kv-cache-dtype calls it, and the two sides in the words of octe_kv_format_from_name. */
+typedef struct row {
+    const char *name, *k, *v;
+} row;
+
+static const row rows[] = {
+    {"auto", "f16", "f16"},
+    {"bf16", "bf16", "bf16"},
+    {"f16", "f16", "f16"},
+    {"f32", "f32", "f32"},
+    {"fp8", "e4m3fn", "e4m3fn"},
+    {"fp8_e4m3", "e4m3fn", "e4m3fn"},
+    {"fp8_e5m2", "e5m2", "e5m2"},
+    {"fp8_e4m3fnuz", "e4m3fnuz", "e4m3fnuz"},
+    {"fp8_per_token_head", "e4m3fn:token", "e4m3fn:token"},
+    {"int8_per_token_head", "i8:token", "i8:token"},
+    {"int8_rotated", "i8:token+rot", "i8:token"},
+};
+
+enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+typedef struct granularity {
+    const char *suffix;
+    uint32_t mode, scale_dtype;
+} granularity;
+
+static const granularity granularities[] = {
+    {"", OCT_SCALE_NONE, 0},
+    {":tensor", OCT_SCALE_TENSOR, 0},
+    {":layer", OCT_SCALE_LAYER, 0},
+    {":head", OCT_SCALE_LAYER_HEAD, 0},
+    {":channel", OCT_SCALE_CHANNEL, 0},
+    {":token", OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16},
+    {":token32", OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32},
+};
+
+enum { N_GRANULARITIES = sizeof(granularities) / sizeof(granularities[0]) };
+
+#define FORMAT_NAMES "f32 f16 bf16 e4m3fn (e4m3) e4m3fnuz e5m2 i8, 8-bit ones with :tensor :layer :head :channel :token :token32, each with +rot"
+
+static uint32_t dtype_of(const char *name, size_t n)
+{
+    char text[16] = "";
+    if (n >= sizeof(text)) {
+        return 0;
+    }
+    memcpy(text, name, n);
+    return strcmp(text, "e4m3") == 0 ? (uint32_t)OCT_DTYPE_E4M3FN : oct_dtype_from_name(text);
+}
+
+/* The format of a name, or false. */
+static bool parse(const char *name, oct_kv_format *format)
+{
+    const char *plus = strchr(name, '+');
+    if (plus != NULL && strcmp(plus, "+rot") != 0) {
+        return false;
+    }
+    const size_t n = plus != NULL ? (size_t)(plus - name) : strlen(name);
+    const char *colon = memchr(name, ':', n);
+    const size_t n_dtype = colon != NULL ? (size_t)(colon - name) : n;
+    const uint32_t dtype = dtype_of(name, n_dtype);
+    if (dtype == 0) {
+        return false;
+    }
+    const bool wide = oct_dtype_size_bytes(dtype) > 1;
+    const char *suffix = name + n_dtype;
+    size_t n_suffix = n - n_dtype;
+    if (n_suffix == 0 && dtype == OCT_DTYPE_I8) {
+        suffix = ":token";
+        n_suffix = strlen(suffix);
+    }
+    for (int i = 0; i < N_GRANULARITIES; i++) {
+        const granularity *g = &granularities[i];
+        if (strlen(g->suffix) != n_suffix || memcmp(g->suffix, suffix, n_suffix) != 0) {
+            continue;
+        }
+        const bool legal = wide ? g->mode == OCT_SCALE_NONE : dtype != OCT_DTYPE_I8 || g->mode == OCT_SCALE_TOKEN_HEAD || g->mode == OCT_SCALE_CHANNEL;
+        *format = (oct_kv_format){.dtype = dtype, .scale_mode = g->mode, .scale_dtype = g->scale_dtype, .rotated = plus != NULL};
+        return legal;
+    }
+    return false;
+}
+
+oct_status octe_kv_format_from_name(const char *name, oct_kv_format *format, oct_error *error)
+{
+    char quoted[OCTE__QUOTE_SIZE];
+    if (name != NULL && parse(name, format)) {
+        return OCT_OK;
+    }
+    return octe__report(error, OCT_INVALID_ARGUMENT, "octe_kv_format_from_name", NULL, "cache format '%s' is unknown; known are %s",
+                        name != NULL ? octe__quote(quoted, name, strlen(name)) : "(null)", FORMAT_NAMES);
+}
+
+size_t octe_kv_format_name(const oct_kv_format *format, char *text, size_t size)
+{
+    const char *suffix = "?";
+    for (int i = 0; i < N_GRANULARITIES; i++) {
+        const granularity *g = &granularities[i];
+        if (g->mode == format->scale_mode && (g->mode != OCT_SCALE_TOKEN_HEAD || g->scale_dtype == format->scale_dtype)) {
+            suffix = g->suffix;
+        }
+    }
+    const int n = snprintf(text, size, "%s%s%s", oct_dtype_name(format->dtype), suffix, format->rotated ? "+rot" : "");
+    return n > 0 ? (size_t)n : 0;
+}
+
+bool octe_kv_format_is_static(const oct_kv_format *format)
+{
+    return format->scale_mode != OCT_SCALE_NONE && format->scale_mode != OCT_SCALE_TOKEN_HEAD;
+}
+
+const char *octe_kv_config_name(uint32_t index) { return index < N_ROWS ? rows[index].name : NULL; }
+
+oct_status octe_kv_config_from_name(const char *name, octe_kv_config *config, oct_error *error)
+{
+    for (int i = 0; i < N_ROWS && name != NULL; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            *config = (octe_kv_config){.layout = OCT_LAYOUT_NHD, .page_size = OCTE__PAGE_SIZE};
+            return parse(rows[i].k, &config->k) && parse(rows[i].v, &config->v)
+                       ? OCT_OK
+                       : octe__report(error, OCT_INVALID_ARGUMENT, "octe_kv_config_from_name", NULL, "cache type '%s' is not built", name);
+        }
+    }
+    char known[192] = "", quoted[OCTE__QUOTE_SIZE];
+    for (int i = 0; i < N_ROWS; i++) {
+        strncat(known, i > 0 ? " " : "", sizeof(known) - strlen(known) - 1);
+        strncat(known, rows[i].name, sizeof(known) - strlen(known) - 1);
+    }
+    return octe__report(error, OCT_INVALID_ARGUMENT, "octe_kv_config_from_name", NULL, "cache type '%s' is unknown; known are %s",
+                        name != NULL ? octe__quote(quoted, name, strlen(name)) : "(null)", known);
+}
+
+oct_status octe_kv_capacity_get(const octe_model *model, const octe_kv_config *config, octe_kv_capacity *capacity, oct_error *error)
+{
+    const octe_model_info *info = octe_model_info_get(model);
+    oct_kv_spec spec;
+    const oct_status s = octe__kv_spec(info, config, &spec, error);
+    if (s != OCT_OK) {
+        return s;
+    }
+    /* Every part of a page is so many bytes a token: the division is exact. */
+    const uint64_t page = oct_kv_page_bytes(&spec), token = page / spec.page_size;
+    const uint64_t n_full = info->n_layers - info->n_layers_window, n_window = info->n_layers_window;
+    const uint64_t gib = (uint64_t)1 << 30;
+    *capacity = (octe_kv_capacity){
+        .bytes_per_token_full = n_full * token,
+        .bytes_per_token_window = n_window * token,
+        .bytes_per_token = info->n_layers * token,
+    };
+    const uint64_t pages_all = gib / (info->n_layers * page);
+    const uint64_t pages_window = n_window > 0 ? octe__window_pages(info->window_tokens, spec.page_size) : 0;
+    uint64_t pages = pages_all;
+    if (n_window > 0 && pages_all > pages_window) {
+        pages = n_full > 0 ? (gib - pages_window * n_window * page) / (n_full * page) : (uint64_t)INT32_MAX;
+    }
+    capacity->tokens_per_gib = (int64_t)(pages_all * spec.page_size);
+    capacity->tokens_per_gib_window = (int64_t)(pages * spec.page_size);
+    return OCT_OK;
+}

@@ -1,0 +1,21 @@
+/* The custom operations of a layer, for graph.c. Called by every worker of ggml with the same user data; none waits for another. */
+#ifndef OCTE_SEAM_H
+#define OCTE_SEAM_H
+
+#include "engine/graph.h"
+
+/* One layer's user data; lives as long as the graphs. */
+typedef struct octe__seam_layer {
+    octe__seam *seam;
+    uint32_t index;
+    octe__group group;
+} octe__seam_layer;
+
+/* ggml_custom_inplace on q [dim][heads][rows] with k and v: stores k and v. */
+void octe__seam_write_op(struct ggml_tensor *dst, int ith, int nth, void *user);
+/* ggml_custom_inplace on k with v. */
+void octe__seam_write_only_op(struct ggml_tensor *dst, int ith, int nth, void *user);
+/* ggml_custom_4d [dim * heads][rows] of q. */
+void octe__seam_attend_op(struct ggml_tensor *dst, int ith, int nth, void *user);
+
+#endif
