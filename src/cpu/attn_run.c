@@ -10,7 +10,6 @@
 
 #include "cpu/row.h"
 #include "number/dtype.h"
-#include "number/hadamard.h"
 #include "plan/work.h"
 
 #define CHUNK 64u /* dims merged at a time: f64 sums without memory of our own, whatever the number of splits */
@@ -80,7 +79,7 @@ static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_
                 q[d] = 0.0f;
             }
             if (spec->kv.k.rotated) {
-                oct__hadamard_f32(q, dim);
+                oct__row_rotate(q, dim);
             }
             for (uint32_t d = 0; channel != NULL && d < dim; d++) {
                 q[d] *= channel[d];
@@ -161,14 +160,14 @@ static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, 
             o[d] *= factor;
         }
         if (spec->kv.v.scale_mode == OCT_SCALE_CHANNEL) {
-            /* Divided out of V after its rotation, so back in before the inverse. */
+            /* Divided out of V after its rotation, so back in before the inverse, which is the rotation itself. */
             const float *channel = args->layer->v_scale + (size_t)item->head_kv * dim;
             for (uint32_t d = 0; d < dim; d++) {
                 o[d] *= channel[d];
             }
         }
         if (spec->kv.v.rotated) {
-            oct__hadamard_inverse_f32(o, dim);
+            oct__row_rotate(o, dim);
         }
     }
     oct__row_deliver((unsigned char *)args->out + out_at, spec->out_dtype, o, dim, args->out_scale != NULL ? args->out_scale[0] : 1.0f);

@@ -1,4 +1,4 @@
-/* test_row.c: the vectorised row conversions give number's bits: every f16 and bf16 code, f32 by all exponents x ties and at random, at
+/* test_row.c: the vectorised row conversions and the rotation give number's bits: every f16 and bf16 code, f32 by all exponents x ties and at random, at
  * odd addresses, and with flush-to-zero set in the thread. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 
 #include "cpu/row.h"
 #include "number/convert.h"
+#include "number/hadamard.h"
 #include "number/number.h"
 #include "octavo/kv.h"
 
@@ -91,6 +92,23 @@ static void test_deliver(void **state)
     check_all_deliver();
 }
 
+/* Every head dim there is: the steps are grouped otherwise, the bits are the same. */
+static void test_rotate(void **state)
+{
+    (void)state;
+    float got[512], want[512];
+    uint32_t seed = 1;
+    for (size_t dim = 8; dim <= 512; dim += 8) {
+        for (size_t i = 0; i < dim; i++) {
+            seed = seed * 1664525u + 1013904223u;
+            got[i] = want[i] = (float)(int32_t)seed * 0x1p-30f;
+        }
+        oct__row_rotate(got, dim);
+        oct__hadamard_f32(want, dim);
+        assert_memory_equal(got, want, dim * sizeof(float));
+    }
+}
+
 #if defined(__SSE2__)
 /* Host programs set these; bits must not move. */
 static void test_flush_to_zero(void **state)
@@ -109,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bring),
         cmocka_unit_test(test_deliver),
+        cmocka_unit_test(test_rotate),
 #if defined(__SSE2__)
         cmocka_unit_test(test_flush_to_zero),
 #endif
