@@ -1,8 +1,7 @@
 /* cost.c: see cost.h. */
 #include "plan/cost.h"
 
-/* Vendor numbers of the fact cpu.vendor; src/cpu/probe.c says the same. */
-enum { ANY = 0, INTEL = 1, AMD = 2 };
+enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
 
 typedef struct known_machine {
     uint64_t vendor, family, model_first, model_last;
@@ -21,19 +20,21 @@ static const known_machine known_machines[] = {
     { INTEL, 6, 0xcf, 0xcf, { 13e9, 90e9, 0.95, "Emerald Rapids" } },
     { INTEL, 6, 0x6a, 0x6c, { 12e9, 60e9, 0.8, "Ice Lake server" } },
     { INTEL, 6, 0x55, 0x55, { 11e9, 50e9, 0.75, "Skylake or Cascade Lake server" } },
-    { ANY, 0, 0, UINT64_MAX, { 10e9, 20e9, 0.7, "unknown machine" } },
 };
+
+static const oct__rates unknown_machine = { 10e9, 20e9, 0.7, "an unknown machine" };
 
 oct__rates oct__rates_default(const oct__facts *machine)
 {
-    const known_machine *known = known_machines;
-    for (;; known++) {
-        if (known->vendor == ANY ||
-            (known->vendor == machine->v[OCT__FACT_CPU_VENDOR] && known->family == machine->v[OCT__FACT_CPU_FAMILY] &&
-             machine->v[OCT__FACT_CPU_MODEL] >= known->model_first && machine->v[OCT__FACT_CPU_MODEL] <= known->model_last)) {
+    const uint64_t model = machine->v[OCT__FACT_CPU_MODEL];
+    for (size_t i = 0; i < sizeof(known_machines) / sizeof(known_machines[0]); i++) {
+        const known_machine *known = &known_machines[i];
+        if (known->vendor == machine->v[OCT__FACT_CPU_VENDOR] && known->family == machine->v[OCT__FACT_CPU_FAMILY] && model >= known->model_first &&
+            model <= known->model_last) {
             return known->rates;
         }
     }
+    return unknown_machine;
 }
 
 static double token_bytes(const oct_kv_format *format, uint32_t dim)

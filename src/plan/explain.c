@@ -27,10 +27,11 @@ static const char *state_of(const oct__explained *e, const oct__variant *rows, u
     return &rows[i] == e->chosen ? "chosen" : "eligible";
 }
 
-static void add_microseconds(oct__text *text, double seconds)
+static void add_duration(oct__text *text, double seconds)
 {
-    oct__text_add_number(text, seconds * 1e6, 3);
-    oct__text_add(text, " us");
+    const bool us = seconds < 1e-3, ms = !us && seconds < 1;
+    oct__text_add_number(text, us ? seconds * 1e6 : ms ? seconds * 1e3 : seconds, 3);
+    oct__text_add(text, us ? " us" : ms ? " ms" : " s");
 }
 
 static void add_row_plain(oct__text *text, const oct__explained *e, const oct__variant *rows, uint32_t i)
@@ -40,7 +41,7 @@ static void add_row_plain(oct__text *text, const oct__explained *e, const oct__v
     oct__text_add(text, "  %-8s  %s", state, row->full_name);
     if (strcmp(state, "refused") != 0) {
         oct__text_add(text, ", ");
-        add_microseconds(text, e->seconds[i]);
+        add_duration(text, e->seconds[i]);
     }
     if (e->rules->forced[e->op] == row) {
         oct__text_add(text, ", forced");
@@ -161,7 +162,9 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
         char value[32];
-        if (!oct__fact_is_machine((oct__fact)fact)) {
+        /* A zero here: this operation has no such thing (a write has no q, attention no source). A window of 0 does mean something. */
+        const bool is_absent = facts->v[fact] == 0 && (fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_SRC_DTYPE || fact == OCT__FACT_GQA_GROUP);
+        if (!oct__fact_is_machine((oct__fact)fact) && !is_absent) {
             oct__fact_value_text((oct__fact)fact, facts->v[fact], value, sizeof(value));
             oct__text_add(text, "%s%s %s", between, oct__fact_name((oct__fact)fact) + sizeof("prob.") - 1, value);
             between = ", ";

@@ -109,7 +109,7 @@ static size_t scratch_stride(const oct_plan *plan)
     return (largest + 127) / 128 * 128;
 }
 
-static void make_empty(oct_plan *plan)
+void oct__plan_clear(oct_plan *plan)
 {
     plan->batch.n_sequences = 0;
     plan->batch.n_rows = plan->batch.n_keys = plan->batch.page_end = 0;
@@ -138,7 +138,7 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
     plan->facts = oct__facts_of_attn(&machine->facts, spec);
     plan->max_threads = spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
     atomic_init(&plan->next, 0);
-    make_empty(plan);
+    oct__plan_clear(plan);
 
     oct_status status = oct__rules_read(plan->rows, plan->n_rows, 1u << OCT__OP_attn_decode | 1u << OCT__OP_attn_extend, spec->force_variant, spec->deny_variant, where,
                                         &plan->rules, error);
@@ -208,7 +208,7 @@ static oct_status split_batch(oct_plan *plan, const char *where, oct_error *erro
 
 oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const char *where, oct_error *error)
 {
-    make_empty(plan);
+    oct__plan_clear(plan);
     oct_status status = oct__batch_read(&plan->batch, plan->allocator, &plan->spec, batch, where, error);
     if (status == OCT_OK && !plan->spec.deterministic) {
         status = choose(plan, where, error);
@@ -217,7 +217,7 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
         status = split_batch(plan, where, error);
     }
     if (status != OCT_OK) {
-        make_empty(plan);
+        oct__plan_clear(plan);
         return status;
     }
     oct__step *step = &plan->step;
@@ -245,6 +245,15 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
     n = worth < n ? (uint32_t)worth : n;
     plan->run_threads = n > 0 ? n : 1;
     return OCT_OK;
+}
+
+void oct__plan_count_rows(const oct_plan *plan, int64_t *n_decode, int64_t *n_extend)
+{
+    *n_decode = *n_extend = 0;
+    if (plan->batch.n_sequences > 0) {
+        oct__split_amount(&plan->split, OCT__OP_attn_decode, 1, n_decode);
+        oct__split_amount(&plan->split, OCT__OP_attn_extend, 1, n_extend);
+    }
 }
 
 uint64_t oct__plan_workspace_bytes(const oct_plan *plan)

@@ -20,6 +20,9 @@ typedef enum oct__fact {
 
 typedef struct oct__facts { uint64_t v[OCT__FACT_COUNT]; } oct__facts;
 
+/* Values of the fact cpu.vendor. */
+enum { OCT__VENDOR_OTHER = 0, OCT__VENDOR_INTEL = 1, OCT__VENDOR_AMD = 2 };
+
 typedef enum oct__gate_op { OCT__GATE_EQ, OCT__GATE_MIN, OCT__GATE_MAX, OCT__GATE_MULT, OCT__GATE_IN } oct__gate_op;
 
 typedef struct oct__gate {

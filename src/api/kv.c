@@ -1,0 +1,285 @@
+/* kv.c: the doors of octavo/kv.h. The write's are here whole; pools' and specs' stand in src/kv where they need no context. */
+#include "octavo/kv.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "api/check.h"
+#include "api/context.h"
+#include "api/struct.h"
+#include "host/error.h"
+#include "kv/pool.h"
+#include "number/dtype.h"
+#include "plan/choose.h"
+#include "plan/explain.h"
+
+/* ---- formats ---------------------------------------------------------------------------------------------------------- */
+
+uint32_t oct_dtype_size_bytes(uint32_t dtype)
+{
+    return oct__dtype_size_bytes(dtype);
+}
+
+const char *oct_dtype_name(uint32_t dtype)
+{
+    return oct__dtype_name(dtype);
+}
+
+uint32_t oct_dtype_from_name(const char *name)
+{
+    return oct__dtype_from_name(name);
+}
+
+/* ---- pool --------------------------------------------------------------------------------------------------------------- */
+
+oct_status oct_kv_pool_create(oct_context *context, const oct_kv_pool_options *given, oct_kv_pool **pool, oct_error *error)
+{
+    static const char where[] = "oct_kv_pool_create";
+    oct_kv_pool_options options;
+    if (context == NULL || pool == NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "pool");
+    }
+    const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
+    return status == OCT_OK ? oct__kv_pool_create(&context->allocator, &options, pool, error) : status;
+}
+
+/* ---- the write ------------------------------------------------------------------------------------------------------------ */
+
+/* A write that has passed its checks. */
+typedef struct checked_write {
+    oct_kv_write_args args;
+    oct_kv_layer layer, layer_window;
+    oct_rope rope;
+    const oct__variant *variant;
+    uint32_t nth;
+} checked_write;
+
+/* A thread with fewer tokens than this is not worth waking, by predicted time. */
+#define SECONDS_PER_THREAD_MIN 4e-6
+
+static const char write_where[] = "oct_kv_write";
+
+static oct_status check_rope(checked_write *w, oct_error *error)
+{
+    oct_rope *rope = &w->rope;
+    if (w->args.rope == NULL) {
+        if (w->args.positions != NULL) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.positions is given, but args.rope is NULL; nothing would read it");
+        }
+        return OCT_OK;
+    }
+    const oct_status status = oct__struct_read(rope, sizeof(*rope), sizeof(*rope), w->args.rope, "args.rope", write_where, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    w->args.rope = rope;
+    if (rope->style > 1) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.style is %" PRIu32 "; must be 0 (neox) or 1 (normal)", rope->style);
+    }
+    if (rope->n_dims < 2 || rope->n_dims % 2 != 0 || rope->n_dims > w->layer.spec.dim_k) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.n_dims is %" PRIu32 "; must be even, from 2 to dim_k = %" PRIu32, rope->n_dims, w->layer.spec.dim_k);
+    }
+    if (!isfinite(rope->base) || rope->base <= 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.base is %g; must be finite and > 0", (double)rope->base);
+    }
+    if (!isfinite(rope->position_scale)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.position_scale is %g; must be finite", (double)rope->position_scale);
+    }
+    for (uint32_t i = 0; rope->factors != NULL && i < rope->n_dims / 2; i++) {
+        if (!isfinite(rope->factors[i]) || rope->factors[i] == 0) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.factors[%" PRIu32 "] is %g; must be finite and not 0", i, (double)rope->factors[i]);
+        }
+    }
+    return oct__check_pointer(w->args.positions, sizeof(int32_t), w->args.n_tokens, "args.positions", write_where, error);
+}
+
+static oct_status check_layers(checked_write *w, oct_error *error)
+{
+    oct_kv_write_args *args = &w->args;
+    oct_status status = oct__check_layer(&w->layer, args->layer, OCT__LAYER_KEYS("args.layer"), write_where, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    args->layer = &w->layer;
+    if (args->layer_window == NULL) {
+        if (args->slots_window != NULL) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.slots_window is given, but args.layer_window is NULL; nothing would read it");
+        }
+        return OCT_OK;
+    }
+    status = oct__check_layer(&w->layer_window, args->layer_window, OCT__LAYER_KEYS("args.layer_window"), write_where, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    args->layer_window = &w->layer_window;
+    const oct_kv_spec *a = &w->layer.spec, *b = &w->layer_window.spec;
+    if (a->heads != b->heads || a->dim_k != b->dim_k || a->dim_v != b->dim_v) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where,
+                              "args.layer_window has %" PRIu32 " heads of %" PRIu32 " and %" PRIu32 " dims, args.layer %" PRIu32 " of %" PRIu32 " and %" PRIu32 "; must be equal", b->heads,
+                              b->dim_k, b->dim_v, a->heads, a->dim_k, a->dim_v);
+    }
+    return OCT_OK;
+}
+
+static oct_status check_source(const oct_kv_write_args *args, const oct_kv_spec *spec, oct_error *error)
+{
+    if (args->src_dtype != OCT_DTYPE_F32 && args->src_dtype != OCT_DTYPE_F16 && args->src_dtype != OCT_DTYPE_BF16) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.src_dtype is %" PRIu32 "; must be f32, f16 or bf16", args->src_dtype);
+    }
+    const uint32_t element_bytes = oct__dtype_size_bytes(args->src_dtype);
+    oct_status status = oct__check_pointer(args->k, element_bytes, args->n_tokens, "args.k", write_where, error);
+    if (status == OCT_OK) {
+        status = oct__check_pointer(args->v, element_bytes, args->n_tokens, "args.v", write_where, error);
+    }
+    if (status != OCT_OK) {
+        return status;
+    }
+    const oct__axis k[] = { { args->n_tokens, args->k_token_stride }, { spec->heads, args->k_head_stride } };
+    const oct__axis v[] = { { args->n_tokens, args->v_token_stride }, { spec->heads, args->v_head_stride } };
+    if (!oct__axes_are_readable(k, 2, spec->dim_k, element_bytes)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.k_token_stride %" PRId64 ", k_head_stride %" PRId64 ": must be >= 0 and stay in the address space",
+                              args->k_token_stride, args->k_head_stride);
+    }
+    if (!oct__axes_are_readable(v, 2, spec->dim_v, element_bytes)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.v_token_stride %" PRId64 ", v_head_stride %" PRId64 ": must be >= 0 and stay in the address space",
+                              args->v_token_stride, args->v_head_stride);
+    }
+    return OCT_OK;
+}
+
+static oct_status check_slots(const int32_t *slots, int64_t n_tokens, const oct_kv_layer *layer, uint32_t checked, const char *key, oct_error *error)
+{
+    const oct_status status = oct__check_pointer(slots, sizeof(int32_t), n_tokens, key, write_where, error);
+    if (status != OCT_OK || !checked) {
+        return status;
+    }
+    const int64_t capacity = layer->n_pages * layer->spec.page_size;   /* below 2^31, as the layer's check says */
+    for (int64_t i = 0; i < n_tokens; i++) {
+        if (slots[i] >= capacity) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "%s[%" PRId64 "] is %" PRId32 "; the layer has %" PRId64 " slots", key, i, slots[i], capacity);
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status check_counts(const oct_kv_write_args *args, uint32_t nth, oct_error *error)
+{
+    if ((args->k_counts != NULL || args->v_counts != NULL) && args->n_counts < nth) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.n_counts is %" PRIu32 "; must be at least %" PRIu32 ", one entry a thread", args->n_counts, nth);
+    }
+    return OCT_OK;
+}
+
+/* Everything is checked before anything is written, so that an error leaves the pool untouched. nth: threads that are sure to take part. */
+static oct_status check_write(checked_write *w, oct_context *context, const oct_kv_write_args *given, uint32_t nth, oct_error *error)
+{
+    oct_kv_write_args *args = &w->args;
+    if (context == NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "context is NULL");
+    }
+    oct_status status = oct__struct_read(args, sizeof(*args), sizeof(*args), given, "args", write_where, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    if (args->checked > 1 || args->reserved != 0 || args->reserved2 != 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.%s", args->checked > 1 ? "checked must be 0 or 1" : "reserved and reserved2 must be 0");
+    }
+    if (args->n_tokens < 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.n_tokens is %" PRId64 "; must be >= 0", args->n_tokens);
+    }
+    status = check_layers(w, error);
+    if (status == OCT_OK) {
+        status = check_source(args, &w->layer.spec, error);
+    }
+    if (status == OCT_OK) {
+        status = check_rope(w, error);
+    }
+    if (status == OCT_OK) {
+        status = check_counts(args, nth, error);
+    }
+    if (status == OCT_OK) {
+        status = check_slots(args->slots, args->n_tokens, &w->layer, args->checked, "args.slots", error);
+    }
+    if (status == OCT_OK && args->layer_window != NULL) {
+        status = check_slots(args->slots_window, args->n_tokens, &w->layer_window, args->checked, "args.slots_window", error);
+    }
+    if (status != OCT_OK) {
+        return status;
+    }
+    w->variant = oct__choose_write(&context->machine, &w->layer.spec, args->layer_window != NULL ? &w->layer_window.spec : NULL, args->src_dtype, args->n_tokens, nth);
+    if (w->variant == NULL) {
+        return oct__error_set(error, OCT_UNSUPPORTED, write_where, "no variant on this machine writes this format; see oct_kv_write_explain");
+    }
+    return OCT_OK;
+}
+
+static oct_status check_write_logged(checked_write *w, oct_context *context, const oct_kv_write_args *given, uint32_t nth)
+{
+    oct_error error = OCT_ERROR_INIT;
+    const oct_status status = check_write(w, context, given, nth, &error);
+    if (status != OCT_OK && context != NULL) {
+        oct__log_write(&context->log, OCT__LOG_ERROR, "%s: %s", write_where, error.text);
+    }
+    return status;
+}
+
+static void write_share(const checked_write *w, uint32_t ith, uint32_t nth)
+{
+    const int64_t n = w->args.n_tokens;
+    const int64_t token0 = n / nth * ith + n % nth * ith / nth, token1 = n / nth * (ith + 1) + n % nth * (ith + 1) / nth;
+    if (token0 < token1) {
+        w->variant->write(&w->args, token0, token1, w->args.k_counts != NULL ? w->args.k_counts + ith : NULL, w->args.v_counts != NULL ? w->args.v_counts + ith : NULL);
+    }
+}
+
+static void write_task(void *arg, uint32_t ith, uint32_t nth)
+{
+    write_share(arg, ith, nth);
+}
+
+oct_status oct_kv_write(oct_context *context, const oct_kv_write_args *args)
+{
+    checked_write w;
+    const oct_status status = check_write_logged(&w, context, args, 1);
+    if (status != OCT_OK) {
+        return status;
+    }
+    const oct__amount amount = oct__amount_of_write(&w.layer.spec, w.args.src_dtype, w.args.n_tokens);
+    const double worth = oct__cost_seconds(&w.variant->cost, &context->machine.rates, &amount, 1) / SECONDS_PER_THREAD_MIN;
+    uint32_t nth = context->executor.max_threads;
+    if (worth < nth) {
+        nth = worth < 1 ? 1 : (uint32_t)worth;
+    }
+    if ((w.args.k_counts != NULL || w.args.v_counts != NULL) && w.args.n_counts < nth) {
+        nth = w.args.n_counts;
+    }
+    oct__executor_run(&context->executor, nth, write_task, &w);
+    return OCT_OK;
+}
+
+oct_status oct_kv_write_part(oct_context *context, const oct_kv_write_args *args, uint32_t ith, uint32_t nth)
+{
+    checked_write w;
+    if (nth == 0 || ith >= nth) {
+        if (context != NULL) {
+            oct__log_write(&context->log, OCT__LOG_ERROR, "oct_kv_write_part: ith is %" PRIu32 ", nth %" PRIu32 "; must be ith < nth", ith, nth);
+        }
+        return OCT_INVALID_ARGUMENT;
+    }
+    const oct_status status = check_write_logged(&w, context, args, nth);
+    if (status == OCT_OK) {
+        write_share(&w, ith, nth);
+    }
+    return status;
+}
+
+size_t oct_kv_write_explain(oct_context *context, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t format, char *bytes, size_t size)
+{
+    oct__text text;
+    oct__text_init(&text, bytes, size);
+    if (context != NULL && format <= OCT_TEXT_JSON && oct_kv_spec_check(spec, NULL) == OCT_OK) {
+        oct__explain_write(&text, format, &context->machine, spec, src_dtype, context->executor.max_threads);
+    }
+    return text.length;
+}
