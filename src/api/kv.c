@@ -1,4 +1,6 @@
-/* kv.c: the doors of octavo/kv.h. The write's are here whole; pools' and specs' stand in src/kv where they need no context. */
+/* kv.c: the doors of octavo/kv.h. The write's are here whole; pools' and specs' stand in src/kv where they need no context.
+ *
+ * Threads: any, as octavo/kv.h says; a write reads a context and its arguments only, and writes through them. */
 #include "octavo/kv.h"
 
 #include <inttypes.h>
@@ -38,7 +40,8 @@ oct_status oct_kv_pool_create(oct_context *context, const oct_kv_pool_options *g
     static const char where[] = "oct_kv_pool_create";
     oct_kv_pool_options options;
     if (context == NULL || pool == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "pool");
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL; must %s", context == NULL ? "context" : "pool",
+                              context == NULL ? "come from oct_context_create" : "point to an oct_kv_pool *");
     }
     const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
     return status == OCT_OK ? oct__kv_pool_create(&context->allocator, &options, pool, error) : status;

@@ -1,26 +1,11 @@
 /* probe.c: see probe.h. */
-#define _GNU_SOURCE /* sched_getaffinity */
 #include "cpu/probe.h"
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-/* CPUs that this process may use, which is what a thread count can be compared with. */
-static uint64_t usable_cpus(void)
-{
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-        return (uint64_t)CPU_COUNT(&set);
-    }
-#endif
-    /* A machine with more CPUs than cpu_set_t has bits, or another system. */
-    const long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (uint64_t)online : 1;
-}
+#include "host/threads.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -122,7 +107,7 @@ void oct__cpu_probe(oct__facts *facts, char *name, size_t size)
 {
     char brand[49], tidy[49];
     size_t n = 0;
-    facts->v[OCT__FACT_CPU_CORES] = usable_cpus();
+    facts->v[OCT__FACT_CPU_CORES] = oct__threads_usable_cpus();
     probe_features(facts);
     probe_model(facts);
     probe_brand(brand);

@@ -4,14 +4,16 @@
  * word. Whoever raises the ticket has that part; a claim on an old run fails, since the number differs. So a thread that the
  * system wakes late takes nothing and holds up nobody: the caller claims parts as well until none is left.
  * Between runs a thread spins for some microseconds (the layers of a model follow each other closely) and then sleeps. */
-#define _GNU_SOURCE /* pthread_setname_np */
+#define _GNU_SOURCE /* pthread_setname_np, sched_getaffinity */
 #include "host/threads.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     SPINS = 4000,   /* about 40 us of pause on a server core: longer than the gap between two layers' calls */
@@ -43,6 +45,19 @@ struct oct__threads {
 
     pthread_t handles[];        /* [n_threads - 1] */
 };
+
+uint32_t oct__threads_usable_cpus(void)
+{
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        return (uint32_t)CPU_COUNT(&set);
+    }
+#endif
+    /* A machine with more CPUs than cpu_set_t has bits, or another system. */
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (uint32_t)online : 1;
+}
 
 static inline void pause_briefly(void)
 {

@@ -12,6 +12,9 @@
 
 typedef struct oct__threads oct__threads;
 
+/* CPUs that this process may use, at least 1. */
+uint32_t oct__threads_usable_cpus(void);
+
 /* Most threads that one executor uses; more than this and a claim no longer fits its field. */
 #define OCT__THREADS_MAX 1024u
 

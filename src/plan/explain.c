@@ -107,7 +107,7 @@ void oct__explain_operation(oct__text *text, uint32_t format, const oct__variant
         oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"keys\": %" PRId64 ", \"threads\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
                       e->is_batch ? "batch" : "nominal", what, e->n_rows, e->n_keys, e->n_threads);
     } else {
-        oct__text_add(text, "%s: %s%" PRId64 " %s", oct__op_name(e->op), e->is_batch ? "batch of " : "", e->n_rows, what);
+        oct__text_add(text, "%s: %s%" PRId64 " %.*s", oct__op_name(e->op), e->is_batch ? "batch of " : "", e->n_rows, (int)strlen(what) - (e->n_rows == 1), what);
         if (e->op != OCT__OP_kv_write) {
             oct__text_add(text, " over %" PRId64 " keys", e->n_keys);
         }
