@@ -80,6 +80,11 @@ oct_status octe_engine_step(octe_engine *engine, const octe_part *parts, uint32_
  * After an error the sequence has its old length where the window allows it, else it is freed. */
 oct_status octe_engine_prefill(octe_engine *engine, uint32_t sequence, const int32_t *tokens, uint32_t n_tokens, const float **logits, oct_error *error);
 
+/* Appends n_tokens that no model computed: arbitrary finite values, the same in every layer, stored by the same write as any others. For
+ * measuring speed at a depth without the prefill that leads there; what is generated after it means nothing. Errors and what they
+ * leave behind as octe_engine_prefill. */
+oct_status octe_engine_fill(octe_engine *engine, uint32_t sequence, uint32_t n_tokens, oct_error *error);
+
 /* ---- what it does ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct octe_engine_stats {

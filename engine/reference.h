@@ -31,6 +31,9 @@ oct_status octe_reference_step(octe_reference *reference, const octe_part *parts
 /* As octe_engine_prefill. */
 oct_status octe_reference_prefill(octe_reference *reference, uint32_t sequence, const int32_t *tokens, uint32_t n_tokens, const float **logits, oct_error *error);
 
+/* Cuts to n_tokens. INVALID_ARGUMENT when longer than the sequence, UNSUPPORTED for a model with window layers: what their window would need may be gone. */
+oct_status octe_reference_truncate(octe_reference *reference, uint32_t sequence, uint32_t n_tokens, oct_error *error);
+
 uint32_t octe_reference_length(const octe_reference *reference, uint32_t sequence);
 oct_status octe_reference_free(octe_reference *reference, uint32_t sequence, oct_error *error);   /* empties one sequence */
 void octe_reference_clear(octe_reference *reference);                                            /* empties all */
