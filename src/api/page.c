@@ -1,4 +1,4 @@
-/* page.c: the doors of octavo/page.h that need a context; the others stand in src/kv. */
+/* page.c: the doors of octavo/page.h that need a context, or meet a struct of a caller's age; the others stand in src/kv. */
 #include "octavo/page.h"
 
 #include "api/context.h"
@@ -16,6 +16,15 @@ oct_status oct_kv_table_create(oct_context *context, const oct_kv_table_options 
     }
     const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
     return status == OCT_OK ? oct__kv_table_create(&context->allocator, &options, table, error) : status;
+}
+
+oct_status oct_kv_table_stats_get(const oct_kv_table *table, oct_kv_table_stats *stats)
+{
+    if (table == NULL) {
+        return OCT_INVALID_ARGUMENT;
+    }
+    const oct_kv_table_stats known = oct__kv_table_stats(table);
+    return oct__struct_write(stats, &known, sizeof(known), sizeof(known));
 }
 
 oct_status oct_kv_twin_create(oct_context *context, const oct_kv_twin_options *given, oct_kv_twin **twin, oct_error *error)

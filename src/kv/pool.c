@@ -48,13 +48,6 @@ static const char *which_name(uint32_t which)
 
 static oct_status options_check(const oct_kv_pool_options *options, const char *where, oct_error *error)
 {
-    if (options == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options is NULL; must point to an oct_kv_pool_options");
-    }
-    if (options->struct_size != sizeof(*options)) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.struct_size is %u; must be sizeof(oct_kv_pool_options) = %zu",
-                              options->struct_size, sizeof(*options));
-    }
     if (options->n_layers == 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.n_layers is 0; must be at least 1");
     }
@@ -119,9 +112,6 @@ OCT_API void oct_kv_pool_destroy(oct_kv_pool *pool)
 oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct_kv_pool_options *options, oct_kv_pool **pool, oct_error *error)
 {
     static const char where[] = "oct_kv_pool_create";
-    if (pool == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "pool is NULL; must point to where the pool goes");
-    }
     *pool = NULL;
     const oct_status status = options_check(options, where, error);
     if (status != OCT_OK) {

@@ -99,17 +99,7 @@ oct_status oct__kv_table_create(const oct__allocator *allocator, const oct_kv_ta
                                 oct_error *error)
 {
     static const char where[] = "oct_kv_table_create";
-    if (table == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "table is NULL; must point to where the table goes");
-    }
     *table = NULL;
-    if (options == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options is NULL; must point to an oct_kv_table_options");
-    }
-    if (options->struct_size != sizeof(*options)) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.struct_size is %u; must be sizeof(oct_kv_table_options) = %zu",
-                              options->struct_size, sizeof(*options));
-    }
     const oct_status status = oct__kv_table_options_check(options, "options.n_pages", where, error);
     if (status != OCT_OK) {
         return status;
@@ -397,13 +387,10 @@ OCT_API uint32_t oct_kv_table_refcount(const oct_kv_table *table, int32_t page)
     return table == NULL || page < 0 || page >= table->n_pages ? 0 : table->refcount[page];
 }
 
-OCT_API oct_status oct_kv_table_stats_get(const oct_kv_table *table, oct_kv_table_stats *stats)
+oct_kv_table_stats oct__kv_table_stats(const oct_kv_table *table)
 {
-    if (table == NULL || stats == NULL || stats->struct_size != sizeof(*stats)) {
-        return OCT_INVALID_ARGUMENT;
-    }
-    *stats = (oct_kv_table_stats){
-        .struct_size = (uint32_t)sizeof(*stats),
+    return (oct_kv_table_stats){
+        .struct_size = (uint32_t)sizeof(oct_kv_table_stats),
         .n_sequences = table->n_sequences,
         .n_pages = table->n_pages,
         .n_free = n_free(table),
@@ -412,5 +399,4 @@ OCT_API oct_status oct_kv_table_stats_get(const oct_kv_table *table, oct_kv_tabl
         .n_tokens = table->n_tokens,
         .n_copied = table->n_copied,
     };
-    return OCT_OK;
 }

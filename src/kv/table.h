@@ -7,13 +7,17 @@
 #include "host/memory.h"
 #include "octavo/page.h"
 
-/* oct_kv_table_create with the allocator of its context, which outlives the table. The door is in src/api. */
+/* oct_kv_table_create with the allocator of its context, which outlives the table. The door in src/api has checked the pointers and
+ * read the options, so they have this library's size. */
 oct_status oct__kv_table_create(const oct__allocator *allocator, const oct_kv_table_options *options, oct_kv_table **table,
                                 oct_error *error);
 
 /* The check and the making apart, for tables within something larger: key_n_pages names the option at fault. */
 oct_status oct__kv_table_options_check(const oct_kv_table_options *options, const char *key_n_pages, const char *where, oct_error *error);
 oct_kv_table *oct__kv_table_make(const oct__allocator *allocator, const oct_kv_table_options *checked); /* NULL: no memory */
+
+/* Kept up to date by every change, so reading them costs nothing. */
+oct_kv_table_stats oct__kv_table_stats(const oct_kv_table *table);
 
 /* An append in two steps, so that two tables can do it together or not at all. */
 typedef struct oct__kv_append {

@@ -31,17 +31,7 @@ OCT_API void oct_kv_twin_destroy(oct_kv_twin *twin)
 oct_status oct__kv_twin_create(const oct__allocator *allocator, const oct_kv_twin_options *options, oct_kv_twin **twin, oct_error *error)
 {
     static const char where[] = "oct_kv_twin_create";
-    if (twin == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "twin is NULL; must point to where the twin goes");
-    }
     *twin = NULL;
-    if (options == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options is NULL; must point to an oct_kv_twin_options");
-    }
-    if (options->struct_size != sizeof(*options)) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.struct_size is %u; must be sizeof(oct_kv_twin_options) = %zu",
-                              options->struct_size, sizeof(*options));
-    }
     if (options->window_tokens == 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.window_tokens is 0; must be at least 1");
     }

@@ -5,7 +5,7 @@
 
 #include "kv_test.h"
 
-enum { MODEL_SEQUENCES = 12, MODEL_PAGES_MAX = 96, MODEL_LENGTH_MAX = 4096 };
+enum { MODEL_SEQUENCES = 16, MODEL_PAGES_MAX = 96, MODEL_LENGTH_MAX = 4096 };
 
 typedef struct model_sequence {
     uint32_t length;

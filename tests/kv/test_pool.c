@@ -34,17 +34,11 @@ static void refuses_wrong_options(void **state)
     oct_error error = OCT_ERROR_INIT;
     oct_kv_pool *pool = (oct_kv_pool *)&options;
     (void)state;
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, NULL, &error), OCT_INVALID_ARGUMENT);
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &pool, &error), OCT_INVALID_ARGUMENT);
-    assert_null(pool);
-    assert_string_equal(error.where, "oct_kv_pool_create");
-
-    options.struct_size = 4;
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.text, "options.struct_size is 4; must be"));
     options = options_of(spec, 0, 8);
     assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.n_layers is 0; must be at least 1");
+    assert_string_equal(error.where, "oct_kv_pool_create");
+    assert_null(pool);
     options = options_of(spec, 2, 0);
     assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.n_pages is 0; must be from 1 to 134217727: slots of 16 tokens a page are int32");
