@@ -1,0 +1,210 @@
+/* avx2_keys.h: owns the walk of AVX2 kernels over the keys of a tile: which keys of a block each row sees, where their stored rows lie,
+ * and their dynamic scales. Whatever the layout and the page size, kernels get rows of contiguous dims: V5D blocks are transposed, still
+ * as stored bytes, into staging memory.
+ *
+ * A block is the keys [first, first + n) of the sequence; blocks end at multiples of the kernel's block size from key 0, so that a row's
+ * arithmetic does not depend on the rows and heads it shares a tile with. */
+#ifndef OCT_CPU_AVX2_KEYS_H
+#define OCT_CPU_AVX2_KEYS_H
+
+#include <string.h>
+
+#include "cpu/avx2_number.h"
+#include "kv/layout.h"
+#include "number/dtype.h"
+#include "plan/variant.h"
+
+/* Keys that a row at `position` sees by the causal and window rule: [low, high). */
+AVX2_INLINE int64_t avx2_low(const oct__attn_tile *tile, int64_t position)
+{
+    return tile->window > 0 ? position - (int64_t)tile->window + 1 : INT64_MIN;
+}
+AVX2_INLINE int64_t avx2_high(const oct__attn_tile *tile, int64_t position)
+{
+    return tile->causal ? position + 1 : INT64_MAX;
+}
+
+AVX2_INLINE bool avx2_mask_shows(const oct__attn_tile *tile, uint32_t row, int64_t key)
+{
+    if (tile->mask == NULL || key < tile->mask_key0) {
+        return true;
+    }
+    const int64_t bit = key - tile->mask_key0;
+    return (tile->mask[row * tile->mask_row_stride + bit / 32] >> (bit % 32)) & 1;
+}
+
+/* The keys of the tile that some row may see. Empty: *key0 >= *key1. */
+AVX2_INLINE void avx2_tile_range(const oct__attn_tile *tile, int64_t *key0, int64_t *key1)
+{
+    const int64_t low = avx2_low(tile, tile->pos0), high = avx2_high(tile, tile->pos0 + tile->n_rows - 1);
+    *key0 = low > tile->key0 ? low : tile->key0;
+    *key1 = high < tile->key1 ? high : tile->key1;
+}
+
+/* Whether all rows of the tile see all keys of [first, end). */
+AVX2_INLINE bool avx2_all_see(const oct__attn_tile *tile, int64_t first, int64_t end)
+{
+    return avx2_low(tile, tile->pos0 + tile->n_rows - 1) <= first && avx2_high(tile, tile->pos0) >= end &&
+           (tile->mask == NULL || end <= tile->mask_key0);
+}
+
+/* A float of the dynamic scales beside the page. */
+AVX2_INLINE float avx2_token_scale(const void *scales, uint32_t scale_dtype, int64_t at)
+{
+    return scale_dtype == OCT_DTYPE_F16 ? _cvtsh_ss(((const uint16_t *)scales)[at]) : ((const float *)scales)[at];
+}
+
+/* ---- V5D --------------------------------------------------------------------------------------------------------------- */
+
+/* K: x elements lie together; a row is dim / x chunks, page_size chunks apart. */
+static inline void avx2_stage_k5d(uint8_t *row, const oct_kv_layer *kv, int64_t page, uint32_t token, uint32_t head)
+{
+    const uint32_t size = oct__dtype_size_bytes(kv->spec.k.dtype), chunks = kv->spec.dim_k * size / 16;
+    const uint8_t *from = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * size;
+    for (uint32_t c = 0; c < chunks; c++) {
+        memcpy(row + 16 * c, from + (size_t)c * kv->spec.page_size * 16, 16);
+    }
+}
+
+/* 16 / size tokens of V lie together for each dim. Takes n of them from `token` on and writes rows that are row_bytes apart. */
+static inline void avx2_stage_v5d(uint8_t *rows, size_t row_bytes, const oct_kv_layer *kv, int64_t page, uint32_t token, uint32_t head, uint32_t n)
+{
+    const uint32_t size = oct__dtype_size_bytes(kv->spec.v.dtype), dim = kv->spec.dim_v;
+    const uint8_t *from = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * size;
+    for (uint32_t d = 0; d < dim; d += 8) {
+        uint8_t chunks[8][16];
+        for (uint32_t i = 0; i < 8; i++) {
+            memcpy(chunks[i], from + (size_t)(d + i) * 16, n * size); /* n * size bytes, counted from the token's own place */
+        }
+        for (uint32_t t = 0; t < n; t++) {
+            uint8_t *to = rows + t * row_bytes + (size_t)d * size;
+            for (uint32_t i = 0; i < 8; i++) {
+                if (size == 1) {
+                    to[i] = chunks[i][t];
+                } else {
+                    memcpy(to + i * size, chunks[i] + t * size, size);
+                }
+            }
+        }
+    }
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------------ */
+
+#define AVX2_BLOCK_MAX 128u
+
+typedef struct avx2_block {
+    int64_t first;
+    uint32_t n;
+    /* Stored rows of K and V. A few entries past n repeat the last one, so that kernels may take keys in groups. */
+    const uint8_t *k[AVX2_BLOCK_MAX + 8], *v[AVX2_BLOCK_MAX + 8];
+    float k_scale[AVX2_BLOCK_MAX], v_scale[AVX2_BLOCK_MAX]; /* only filled when dynamic */
+} avx2_block;
+
+/* Bytes of V5D staging for blocks of n keys; 0 for the other layouts. */
+static inline size_t avx2_stage_bytes(const oct_kv_spec *spec, uint32_t n)
+{
+    if (spec->layout != OCT_LAYOUT_V5D) {
+        return 0;
+    }
+    return n * ((size_t)spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) + (size_t)spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) + 32);
+}
+
+/* A row of a page that nobody sees and that may be gone: zeros in every format. */
+static const uint8_t avx2_no_row[512 * 4] = { 0 };
+
+/* Points the block at the keys [first, first + n). stage: avx2_stage_bytes of memory. */
+static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, int64_t first, uint32_t n, uint8_t *stage)
+{
+    const oct_kv_layer *kv = tile->kv;
+    const oct_kv_spec *spec = &kv->spec;
+    const uint32_t head = tile->head_kv, page_size = spec->page_size;
+    const size_t k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
+    const size_t k_bytes = spec->dim_k * k_size, v_bytes = spec->dim_v * v_size;
+    const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    int64_t page_index = first / page_size;
+    uint32_t token = (uint32_t)(first % page_size);
+
+    b->first = first;
+    b->n = n;
+    for (uint32_t j = 0; j < n; page_index++, token = 0) {
+        const uint32_t take = page_size - token < n - j ? page_size - token : n - j;
+        const int64_t page = tile->pages[page_index];
+        if (page < 0) {
+            for (uint32_t i = 0; i < take; i++) {
+                b->k[j + i] = b->v[j + i] = avx2_no_row;
+                b->k_scale[j + i] = b->v_scale[j + i] = 0.0f;
+            }
+            j += take;
+            continue;
+        }
+        if (spec->layout == OCT_LAYOUT_V5D) {
+            const uint32_t x = oct__v5d_x(spec->v.dtype);
+            uint8_t *k_stage = stage, *v_stage = stage + AVX2_BLOCK_MAX * k_bytes;
+            for (uint32_t i = 0; i < take; i++) {
+                b->k[j + i] = k_stage + (j + i) * k_bytes;
+                b->v[j + i] = v_stage + (j + i) * v_bytes;
+                avx2_stage_k5d(k_stage + (j + i) * k_bytes, kv, page, token + i, head);
+            }
+            for (uint32_t i = 0; i < take;) {
+                const uint32_t left = x - (token + i) % x, some = left < take - i ? left : take - i;
+                avx2_stage_v5d(v_stage + (j + i) * v_bytes, v_bytes, kv, page, token + i, head, some);
+                i += some;
+            }
+        } else {
+            const uint8_t *k = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * (int64_t)k_size;
+            const uint8_t *v = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * (int64_t)v_size;
+            for (uint32_t i = 0; i < take; i++) {
+                b->k[j + i] = k + (int64_t)i * kv->k_token_stride * (int64_t)k_size;
+                b->v[j + i] = v + (int64_t)i * kv->v_token_stride * (int64_t)v_size;
+            }
+        }
+        for (uint32_t i = 0; k_dynamic && i < take; i++) {
+            b->k_scale[j + i] = avx2_token_scale(kv->k_token_scale, spec->k.scale_dtype, oct__k_scale_index(kv, page, token + i, head));
+        }
+        for (uint32_t i = 0; v_dynamic && i < take; i++) {
+            b->v_scale[j + i] = avx2_token_scale(kv->v_token_scale, spec->v.scale_dtype, oct__v_scale_index(kv, page, token + i, head));
+        }
+        j += take;
+    }
+    for (uint32_t j = n; j < n + 8; j++) {
+        b->k[j] = b->k[n - 1];
+        b->v[j] = b->v[n - 1];
+    }
+}
+
+/* ---- decoding to f32 ----------------------------------------------------------------------------------------------------- */
+
+/* Decodes n rows of dim elements into f32 rows that are `stride` floats apart, in avx2_unit()s of the format. */
+typedef void avx2_decode_fn(float *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim);
+
+AVX2_INLINE void avx2_decode(float *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, uint32_t dtype)
+{
+    __m256i evidence = _mm256_setzero_si256();
+    for (uint32_t j = 0; j < n; j++, to += stride) {
+        const uint8_t *row = rows[j];
+        uint32_t d = 0;
+        if (avx2_hides_nan(dtype)) {
+            evidence = avx2_nan_gather(evidence, row, dim, dtype);
+        }
+        for (; d + 16 <= dim; d += 16) {
+            __m256 low, high;
+            avx2_load16(row + d * avx2_size(dtype), dtype, &low, &high);
+            _mm256_storeu_ps(to + d, low);
+            _mm256_storeu_ps(to + d + 8, high);
+        }
+        if (d < dim) {
+            _mm256_storeu_ps(to + d, avx2_load8(row + d * avx2_size(dtype), dtype));
+        }
+    }
+    if (avx2_hides_nan(dtype) && avx2_nan_found(evidence, dtype)) {
+        to -= n * stride;
+        for (uint32_t j = 0; j < n; j++, to += stride) {
+            for (uint32_t d = 0; d < dim; d += 8) {
+                _mm256_storeu_ps(to + d, avx2_load8_nan(rows[j] + d, dtype));
+            }
+        }
+    }
+}
+
+#endif
