@@ -10,7 +10,13 @@
 #include "octavo/kv.h"
 
 /* Limits of a file, so that a hostile one can't cost memory or time. */
-enum { OCTE_SCALES_MAX_LAYERS = 1024, OCTE_SCALES_MAX_HEADS = 1024, OCTE_SCALES_MAX_DIM = 512, OCTE_SCALES_MAX_RANKS = 1024, OCTE_SCALES_MAX_FILE_BYTES = 64 << 20 };
+enum {
+    OCTE_SCALES_MAX_LAYERS = 1024,
+    OCTE_SCALES_MAX_HEADS = 1024,
+    OCTE_SCALES_MAX_DIM = 512,
+    OCTE_SCALES_MAX_RANKS = 1024,
+    OCTE_SCALES_MAX_FILE_BYTES = 32 << 20
+};
 
 /* real value = byte * scale. Each array is NULL when the file doesn't give it; which: [0] for K, [1] for V. */
 typedef struct octe_scales {
