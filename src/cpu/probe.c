@@ -86,7 +86,7 @@ static void probe_model(oct__facts *facts)
 static void probe_brand(char brand[49])
 {
     memset(brand, 0, 49);
-    if (__get_cpuid_max(0x80000000, NULL) < 0x80000004) {
+    if ((uint32_t)__get_cpuid_max(0x80000000, NULL) < 0x80000004) {
         return;
     }
     for (uint32_t i = 0; i < 3; i++) {
