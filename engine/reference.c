@@ -214,6 +214,23 @@ oct_status octe_reference_prefill(octe_reference *r, uint32_t sequence, const in
 
 uint32_t octe_reference_length(const octe_reference *r, uint32_t sequence) { return sequence < r->options.max_sequences ? r->lengths[sequence] : 0; }
 
+oct_status octe_reference_truncate(octe_reference *r, uint32_t sequence, uint32_t n_tokens, oct_error *error)
+{
+    static const char where[] = "octe_reference_truncate";
+    if (sequence >= r->options.max_sequences || n_tokens > octe_reference_length(r, sequence)) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "sequence %u has %u tokens; it can't be cut to %u", sequence, octe_reference_length(r, sequence),
+                            n_tokens);
+    }
+    if (r->info.n_layers_window > 0) {
+        return octe__report(error, OCT_UNSUPPORTED, where, NULL, "the model has window layers, whose cells of dropped tokens have taken the place of older ones");
+    }
+    if (!llama_memory_seq_rm(llama_get_memory(r->context), (llama_seq_id)sequence, (llama_pos)n_tokens, -1)) {
+        return octe__report(error, OCT_UNSUPPORTED, where, NULL, "libllama can't cut sequence %u", sequence);
+    }
+    r->lengths[sequence] = n_tokens;
+    return OCT_OK;
+}
+
 oct_status octe_reference_free(octe_reference *r, uint32_t sequence, oct_error *error)
 {
     if (sequence >= r->options.max_sequences) {
