@@ -1,0 +1,36 @@
+/* compare.h: owns the verdict on an attention or merge result: every row and head is judged, the worst decides. What the output
+ * format rounds is taken out first: an element's error is the distance from the oracle's value to the nearest number that
+ * rounds to the stored one. Threads: pure. */
+#ifndef PARITY_COMPARE_H
+#define PARITY_COMPARE_H
+
+#include "parity/oracle.h"
+#include "plan/variant.h"
+
+/* The bounds of a tolerance class. Of doc/NUMERICS.md: max_error (of max|V| that the row sees), cosine, l2. Our own: watch,
+ * below the law's bound where a class's kernels on this machine compute in f32; lse, relative to max(1, |lse|). */
+typedef struct compare_bound { double max_error, cosine, l2, watch, lse; } compare_bound;
+
+compare_bound compare_bound_of(oct__tolerance tolerance);
+
+typedef struct compare_output {
+    uint32_t dtype;
+    const void *out;
+    int64_t row_stride, head_stride;   /* elements */
+    double out_scale;                  /* stored = value / out_scale */
+    const float *lse;                  /* or NULL */
+    int64_t lse_row_stride, lse_head_stride;
+    int64_t rows;
+    uint32_t heads, dim;
+} compare_output;
+
+typedef struct compare_verdict {
+    int ok;
+    double max_error, cosine, l2, lse_error;   /* each the worst of all rows and heads */
+    char text[320];                            /* why not ok: the first thing wrong, with its row and head */
+} compare_verdict;
+
+/* expected->out [rows][heads][dim], lse and v_max [rows][heads]. */
+compare_verdict compare_judge(const compare_output *output, const oracle_result *expected, const compare_bound *bound);
+
+#endif
