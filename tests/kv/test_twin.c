@@ -99,6 +99,25 @@ static void maps_slots_of_the_window_and_no_others(void **state)
     oct_kv_twin_destroy(twin);
 }
 
+/* C rounds -1 / 4 to page 0: that it is in use, with a partner of another number, must not matter. */
+static void padding_is_not_page_0(void **state)
+{
+    oct_kv_twin *twin = twin_of(&plain_allocator, 4, 16, 8, 3, 5);
+    int32_t slot, slot_window;
+    (void)state;
+    assert_int_equal(oct_kv_twin_append(twin, 0, 12, NULL, NULL, NULL, NULL), OCT_OK);
+    assert_int_equal(oct_kv_twin_slide(twin, 0), OCT_OK);
+    assert_int_equal(oct_kv_twin_append(twin, 1, 4, NULL, NULL, NULL, NULL), OCT_OK);
+    assert_int_equal(oct_kv_twin_free(twin, 0), OCT_OK);
+    assert_int_equal(oct_kv_twin_append(twin, 2, 1, &slot, &slot_window, NULL, NULL), OCT_OK);
+    assert_true(slot == 0 && slot_window >= 4);
+    assert_int_equal(map_one(twin, 0), slot_window);
+    for (int32_t padding = -1; padding >= -5; padding--) {
+        assert_int_equal(map_one(twin, padding), -1);
+    }
+    oct_kv_twin_destroy(twin);
+}
+
 static void each_call_acts_on_both_or_neither(void **state)
 {
     oct_kv_twin *twin = twin_of(&plain_allocator, 4, 16, 3, 3, 5);
@@ -317,6 +336,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_wrong_options),
         cmocka_unit_test(maps_slots_of_the_window_and_no_others),
+        cmocka_unit_test(padding_is_not_page_0),
         cmocka_unit_test(each_call_acts_on_both_or_neither),
         cmocka_unit_test(a_window_page_follows_its_last_holder),
         cmocka_unit_test(each_allocation_may_fail),
