@@ -37,11 +37,13 @@ typedef struct oct_kv_copy { int32_t from, to; } oct_kv_copy;
 OCT_API oct_status oct_kv_table_create(oct_context *context, const oct_kv_table_options *options, oct_kv_table **table, oct_error *error);
 OCT_API void oct_kv_table_destroy(oct_kv_table *table);
 
-/* Makes room for n_tokens more of a sequence and writes their slots. All or nothing: OUT_OF_PAGES changes nothing.
- * slots: int32[n_tokens], may be NULL. copies: the pages to copy first (a shared, partly filled last page); at most one per call, `n_copies` is set to 0 or 1. */
+/* Makes room for n_tokens more of a sequence and writes their slots. All or nothing: OUT_OF_PAGES and OUT_OF_MEMORY change nothing.
+ * slots: int32[n_tokens], may be NULL. copies: the pages to copy first (a shared, partly filled last page); at most one per call, `n_copies` is set to 0 or 1.
+ * Several sequences' copies are made in the order of their appends, before any token is written. INVALID_ARGUMENT when a page must be copied and
+ * copies or n_copies is NULL, or when the length would pass 2^31 - 1. */
 OCT_API oct_status oct_kv_table_append(oct_kv_table *table, uint32_t sequence, uint32_t n_tokens, int32_t *slots, oct_kv_copy *copies, uint32_t *n_copies);
 
-/* Pages that an append of n_tokens to the sequence would take now. */
+/* Pages that an append of n_tokens to the sequence would take now; -1 for an unknown sequence. */
 OCT_API int64_t oct_kv_table_pages_needed(const oct_kv_table *table, uint32_t sequence, uint32_t n_tokens);
 
 /* The empty sequence `to` becomes a copy of the first n_tokens of `from`, sharing its pages. INVALID_ARGUMENT when `to` is not empty,
