@@ -1,4 +1,6 @@
-/* attn.c: the doors of octavo/attn.h. */
+/* attn.c: the doors of octavo/attn.h.
+ *
+ * Threads: a run reads its plan and arguments; what its threads share is the step's own atomics. A merge shares nothing. */
 #include "octavo/attn.h"
 
 #include <inttypes.h>
@@ -12,8 +14,6 @@
 #include "number/scale.h"
 #include "plan/choose.h"
 #include "plan/plan.h"
-
-#define SECONDS_PER_THREAD_MIN 4e-6   /* less than this is not worth waking a thread */
 
 /* ---- run ---------------------------------------------------------------------------------------------------------------- */
 
@@ -254,11 +254,7 @@ oct_status oct_attn_merge(oct_context *context, const oct_attn_merge_args *given
         return OCT_UNSUPPORTED;
     }
     const oct__amount amount = oct__amount_of_merge(args->rows, args->heads, args->dim, args->n_parts);
-    const double worth = oct__cost_seconds(&m.variant->cost, &context->machine.rates, &amount, 1) / SECONDS_PER_THREAD_MIN;
-    uint32_t nth = context->executor.max_threads;
-    if (worth < nth) {
-        nth = worth < 1 ? 1 : (uint32_t)worth;
-    }
+    const uint32_t nth = oct__cost_threads(oct__cost_seconds(&m.variant->cost, &context->machine.rates, &amount, 1), context->executor.max_threads);
     oct__executor_run(&context->executor, nth, merge_task, &m);
     return OCT_OK;
 }

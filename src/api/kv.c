@@ -58,18 +58,12 @@ typedef struct checked_write {
     uint32_t nth;
 } checked_write;
 
-/* A thread with fewer tokens than this is not worth waking, by predicted time. */
-#define SECONDS_PER_THREAD_MIN 4e-6
-
 static const char write_where[] = "oct_kv_write";
 
 static oct_status check_rope(checked_write *w, oct_error *error)
 {
     oct_rope *rope = &w->rope;
     if (w->args.rope == NULL) {
-        if (w->args.positions != NULL) {
-            return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.positions is given, but args.rope is NULL; nothing would read it");
-        }
         return OCT_OK;
     }
     const oct_status status = oct__struct_read(rope, sizeof(*rope), sizeof(*rope), w->args.rope, "args.rope", write_where, error);
@@ -249,11 +243,7 @@ oct_status oct_kv_write(oct_context *context, const oct_kv_write_args *args)
         return status;
     }
     const oct__amount amount = oct__amount_of_write(&w.layer.spec, w.args.src_dtype, w.args.n_tokens);
-    const double worth = oct__cost_seconds(&w.variant->cost, &context->machine.rates, &amount, 1) / SECONDS_PER_THREAD_MIN;
-    uint32_t nth = context->executor.max_threads;
-    if (worth < nth) {
-        nth = worth < 1 ? 1 : (uint32_t)worth;
-    }
+    uint32_t nth = oct__cost_threads(oct__cost_seconds(&w.variant->cost, &context->machine.rates, &amount, 1), context->executor.max_threads);
     if ((w.args.k_counts != NULL || w.args.v_counts != NULL) && w.args.n_counts < nth) {
         nth = w.args.n_counts;
     }

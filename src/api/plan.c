@@ -1,4 +1,6 @@
-/* plan.c: the doors of octavo/plan.h. */
+/* plan.c: the doors of octavo/plan.h.
+ *
+ * Threads: as octavo/plan.h says; nothing here locks. */
 #include "octavo/plan.h"
 
 #include <inttypes.h>

@@ -1,6 +1,9 @@
 /* cost.c: see cost.h. */
 #include "plan/cost.h"
 
+/* A thread that has less than this to do is not woken: about what waking it and meeting it again costs. */
+#define SECONDS_PER_THREAD_MIN 4e-6
+
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
 
 typedef struct known_machine {
@@ -8,21 +11,22 @@ typedef struct known_machine {
     oct__rates rates;
 } known_machine;
 
-/* The first row that fits. Only a row that says "measured" was; the others are what the memory of such a machine can deliver on
- * paper (channels x rate x 0.75) with few cores in use, and a clock ratio. They only have to rank variants and size splits. */
+/* The first row that fits. EPYC Zen 4 is the reference: its speed is 1 by definition, and its one-thread rate was measured (19 GB/s on a
+ * virtual machine of two cores with others at work). The rest are estimates from clock and memory channels on paper, and say so: they
+ * only have to rank variants and to size splits until the machine is measured. */
 static const known_machine known_machines[] = {
-    { AMD, 25, 0x10, 0x1f, { 20e9, 60e9, 1.0, "EPYC Zen 4" } },
-    { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4" } },
-    { AMD, 25, 0x00, 0xff, { 18e9, 50e9, 0.9, "Zen 3" } },
-    { AMD, 26, 0x00, 0xff, { 28e9, 90e9, 1.2, "Zen 5" } },
-    { AMD, 23, 0x00, 0xff, { 15e9, 40e9, 0.75, "Zen 2 or older" } },
-    { INTEL, 6, 0x8f, 0x8f, { 12e9, 80e9, 0.9, "Sapphire Rapids" } },
-    { INTEL, 6, 0xcf, 0xcf, { 13e9, 90e9, 0.95, "Emerald Rapids" } },
-    { INTEL, 6, 0x6a, 0x6c, { 12e9, 60e9, 0.8, "Ice Lake server" } },
-    { INTEL, 6, 0x55, 0x55, { 11e9, 50e9, 0.75, "Skylake or Cascade Lake server" } },
+    { AMD, 25, 0x10, 0x1f, { 20e9, 200e9, 1.0, "EPYC Zen 4" } },
+    { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4, estimated" } },
+    { AMD, 25, 0x00, 0xff, { 18e9, 100e9, 0.9, "Zen 3, estimated" } },
+    { AMD, 26, 0x00, 0xff, { 28e9, 300e9, 1.2, "Zen 5, estimated" } },
+    { AMD, 23, 0x00, 0xff, { 15e9, 80e9, 0.75, "Zen 2 or older, estimated" } },
+    { INTEL, 6, 0x8f, 0x8f, { 12e9, 180e9, 0.9, "Sapphire Rapids, estimated" } },
+    { INTEL, 6, 0xcf, 0xcf, { 13e9, 200e9, 0.95, "Emerald Rapids, estimated" } },
+    { INTEL, 6, 0x6a, 0x6c, { 12e9, 120e9, 0.8, "Ice Lake server, estimated" } },
+    { INTEL, 6, 0x55, 0x55, { 11e9, 80e9, 0.75, "Skylake or Cascade Lake server, estimated" } },
 };
 
-static const oct__rates unknown_machine = { 10e9, 20e9, 0.7, "an unknown machine" };
+static const oct__rates unknown_machine = { 10e9, 20e9, 0.7, "an unknown machine, estimated" };
 
 oct__rates oct__rates_default(const oct__facts *machine)
 {
@@ -96,4 +100,10 @@ double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const o
     const double core_limit = n_threads * rates->core_read_bytes;
     const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);
     return arithmetic > memory ? arithmetic : memory;
+}
+
+uint32_t oct__cost_threads(double seconds, uint32_t max_threads)
+{
+    const double worth = seconds / SECONDS_PER_THREAD_MIN;
+    return worth >= max_threads ? max_threads : worth < 1 ? 1 : (uint32_t)worth;
 }

@@ -35,4 +35,7 @@ void oct__amount_add(oct__amount *sum, const oct__amount *amount);
  * what the machine can read. */
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads);
 
+/* Threads worth waking for work that takes one thread this long: at least 1, at most max_threads. */
+uint32_t oct__cost_threads(double seconds, uint32_t max_threads);
+
 #endif

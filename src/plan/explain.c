@@ -162,8 +162,9 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
         char value[32];
-        /* A zero here: this operation has no such thing (a write has no q, attention no source). A window of 0 does mean something. */
-        const bool is_absent = facts->v[fact] == 0 && (fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_SRC_DTYPE || fact == OCT__FACT_GQA_GROUP);
+        /* What the operation does not have: a write no query heads, no q and no window; attention no source. */
+        const bool is_write = facts->v[OCT__FACT_GQA_GROUP] == 0;
+        const bool is_absent = is_write ? fact == OCT__FACT_GQA_GROUP || fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_WINDOW : fact == OCT__FACT_SRC_DTYPE;
         if (!oct__fact_is_machine((oct__fact)fact) && !is_absent) {
             oct__fact_value_text((oct__fact)fact, facts->v[fact], value, sizeof(value));
             oct__text_add(text, "%s%s %s", between, oct__fact_name((oct__fact)fact) + sizeof("prob.") - 1, value);

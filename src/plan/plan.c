@@ -6,9 +6,6 @@
 
 #include "host/error.h"
 
-/* A thread that has less than this to do is not woken: about what waking and meeting costs. */
-#define SECONDS_PER_THREAD_MIN 4e-6
-
 /* What rows are compared on before there is a batch. */
 static const int32_t nominal_indptr[OCT__PLAN_OPS][2] = { { 0, 1 }, { 0, 512 } };
 static const int32_t nominal_kv_len[OCT__PLAN_OPS] = { 4096, 512 };
@@ -239,11 +236,10 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
         const oct__amount amount = oct__split_amount(&plan->split, oct__plan_op(i), plan->chosen[i]->tile_vectors, NULL);
         plan->predicted_seconds += oct__cost_seconds(&plan->chosen[i]->cost, &plan->machine->rates, &amount, plan->max_threads);
     }
-    const double worth = plan->split.seconds / SECONDS_PER_THREAD_MIN;
-    uint32_t n = plan->max_threads;
-    n = step->n_items < n ? (uint32_t)step->n_items : n;
-    n = worth < n ? (uint32_t)worth : n;
-    plan->run_threads = n > 0 ? n : 1;
+    plan->run_threads = oct__cost_threads(plan->split.seconds, plan->max_threads);
+    if (step->n_items < plan->run_threads) {
+        plan->run_threads = step->n_items > 0 ? (uint32_t)step->n_items : 1;
+    }
     return OCT_OK;
 }
 
