@@ -1,0 +1,59 @@
+/* divergence.c: see divergence.h. */
+#include "apps/compare/divergence.h"
+
+#include <math.h>
+
+/* The largest of n logits; the first of equals, so that a tie is decided the same way for everybody. */
+static uint32_t top_of(const float *logits, uint32_t n)
+{
+    uint32_t top = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        top = logits[i] > logits[top] ? i : top;
+    }
+    return top;
+}
+
+/* ln of the sum of exp: f32 terms relative to the largest, summed in f64 in four strands. */
+static double log_sum_exp(const float *logits, uint32_t n, float largest)
+{
+    double sum[4] = { 0, 0, 0, 0 };
+    uint32_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        for (uint32_t j = 0; j < 4; j++) {
+            sum[j] += (double)expf(logits[i + j] - largest);
+        }
+    }
+    for (; i < n; i++) {
+        sum[0] += (double)expf(logits[i] - largest);
+    }
+    return (double)largest + log(sum[0] + sum[1] + (sum[2] + sum[3]));
+}
+
+void compare_base_prepare(compare_base *base, const float *logits, float *share, uint32_t n)
+{
+    const uint32_t top = top_of(logits, n);
+    *base = (compare_base){ .logits = logits, .share = share, .n = n, .lse = log_sum_exp(logits, n, logits[top]), .top = top };
+    for (uint32_t i = 0; i < n; i++) {
+        share[i] = expf((float)((double)logits[i] - base->lse));
+    }
+}
+
+compare_verdict compare_judge(const compare_base *base, const float *other, uint32_t target)
+{
+    const uint32_t top = top_of(other, base->n);
+    const double lse = other == base->logits ? base->lse : log_sum_exp(other, base->n, other[top]);
+    const double shift = base->lse - lse;
+    /* Differences first, then the weighted sum: KL of 1e-5 between logits of 20 would drown in the two sums taken apart. */
+    double kl[4] = { 0, 0, 0, 0 };
+    uint32_t i = 0;
+    for (; i + 4 <= base->n; i += 4) {
+        for (uint32_t j = 0; j < 4; j++) {
+            kl[j] += (double)base->share[i + j] * ((double)base->logits[i + j] - (double)other[i + j] - shift);
+        }
+    }
+    for (; i < base->n; i++) {
+        kl[0] += (double)base->share[i] * ((double)base->logits[i] - (double)other[i] - shift);
+    }
+    const double sum = kl[0] + kl[1] + (kl[2] + kl[3]);
+    return (compare_verdict){ .nll = lse - (double)other[target], .kl = sum, .same_top = top == base->top && !isnan(sum) };
+}

@@ -1,0 +1,165 @@
+/* explain.c: owns `octavo explain`: which kernels would run a model, and why the others would not. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/cache_flags.h"
+#include "apps/output.h"
+#include "engine/engine.h"
+
+typedef struct explain_options {
+    const char *model, *form, *output, *force, *deny;
+    app_cache_flags cache;
+    uint32_t n_threads, context_tokens;
+} explain_options;
+
+#define OPTION(field) offsetof(explain_options, field)
+static const app_flag flags[] = {
+    { "-m, --model", "MODEL.gguf", APP_TEXT, OPTION(model), 0, 0, true, "the model" },
+    APP_CACHE_FLAGS(explain_options),
+    { "--force", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "as if these kernels were forced: attn_decode.avx2,attn_extend.scalar" },
+    { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "as if these were denied" },
+    { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads; 0: the machine's cores (0)" },
+    { "-c, --ctx-size", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "tokens of context; 0: the model's (0)" },
+    { "-o, --output-format", "text|json", APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (text)" },
+    { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write it to FILE, whole or not at all, instead of standard output" },
+};
+
+/* One of the library's texts: a plan's (plan not NULL) or that of the write. */
+static void add_explanation(app_text *text, const octe_engine *engine, const oct_plan *plan, uint32_t form)
+{
+    for (size_t size = 0;;) {
+        char *const bytes = size > 0 ? malloc(size) : NULL;
+        if (size > 0 && bytes == NULL) {
+            text->failed = true;
+            return;
+        }
+        const size_t length = plan != NULL ? oct_plan_explain(plan, form, bytes, size)
+                                           : oct_kv_write_explain(octe_engine_context(engine), octe_engine_kv_spec(engine), OCT_DTYPE_F32, form, bytes, size);
+        if (length < size) {
+            /* The library may end its text with a line feed; here the frame says where lines end. */
+            size_t n = length;
+            while (n > 0 && bytes[n - 1] == '\n') {
+                n--;
+            }
+            app_text_add_bytes(text, bytes, n);
+            free(bytes);
+            return;
+        }
+        free(bytes);
+        size = length + 1;
+    }
+}
+
+static void add_text(app_text *text, const octe_engine *engine, const char *cache)
+{
+    const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
+    const oct_plan *const full = octe_engine_plan(engine, false), *const window = octe_engine_plan(engine, true);
+    app_text_add(text, "%s: %s, cache %s\n", info->path, info->architecture, cache);
+    if (full != NULL) {
+        app_text_add(text, "\n%u layers that see everything\n", info->n_layers - info->n_layers_window);
+        add_explanation(text, engine, full, OCT_TEXT_PLAIN);
+        app_text_add(text, "\n");
+    }
+    if (window != NULL) {
+        app_text_add(text, "\n%u layers that see a window of %u tokens\n", info->n_layers_window, info->window_tokens);
+        add_explanation(text, engine, window, OCT_TEXT_PLAIN);
+        app_text_add(text, "\n");
+    }
+    app_text_add(text, "\nthe write of K and V\n");
+    add_explanation(text, engine, NULL, OCT_TEXT_PLAIN);
+    app_text_add(text, "\n");
+}
+
+static void add_json_plan(app_text *text, const octe_engine *engine, const char *key, bool window)
+{
+    const oct_plan *const plan = octe_engine_plan(engine, window);
+    app_text_add(text, ", \"%s\": ", key);
+    if (plan != NULL) {
+        add_explanation(text, engine, plan, OCT_TEXT_JSON);
+    } else {
+        app_text_add(text, "null");
+    }
+}
+
+static void add_json(app_text *text, const octe_engine *engine, const char *cache)
+{
+    const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
+    app_text_add(text, "{\"model\": ");
+    app_text_add_json(text, info->path);
+    app_text_add(text, ", \"architecture\": ");
+    app_text_add_json(text, info->architecture);
+    app_text_add(text, ", \"cache\": ");
+    app_text_add_json(text, cache);
+    app_text_add(text, ", \"window_tokens\": %u", info->window_tokens);
+    add_json_plan(text, engine, "attn_full", false);
+    add_json_plan(text, engine, "attn_window", true);
+    app_text_add(text, ", \"kv_write\": ");
+    add_explanation(text, engine, NULL, OCT_TEXT_JSON);
+    app_text_add(text, "}\n");
+}
+
+static int explain(const explain_options *options, const octe_kv_config *config)
+{
+    oct_error error = OCT_ERROR_INIT;
+    octe_model *model = NULL;
+    octe_engine *engine = NULL;
+    octe_engine_options wanted;
+    octe_engine_options_init(&wanted);
+    wanted.n_threads = options->n_threads;
+    wanted.max_context_tokens = options->context_tokens;
+    wanted.max_step_logits = 1;
+    wanted.kv = *config;
+    wanted.force_variant = options->force;
+    wanted.deny_variant = options->deny;
+    /* Nothing is computed here: no second copy of the weights. */
+    const octe_model_options plain = { .no_repack = true };
+    oct_status status = octe_model_open(options->model, &plain, &model, &error);
+    if (status == OCT_OK) {
+        status = octe_engine_open(model, &wanted, &engine, &error);
+    }
+    int code;
+    if (status == OCT_OK) {
+        char cache[96];
+        app_text text = { 0 };
+        app_cache_name(config, cache, sizeof(cache));
+        if (strcmp(options->form, "json") == 0) {
+            add_json(&text, engine, cache);
+        } else {
+            add_text(&text, engine, cache);
+        }
+        code = app_output_report(&text, options->output);
+        app_text_free(&text);
+    } else {
+        error.status = status;
+        code = app_output_error(&error);
+    }
+    octe_engine_close(engine);
+    octe_model_close(model);
+    return code;
+}
+
+static int run(const app_command *command, int argc, char **argv)
+{
+    explain_options options = { .form = "text" };
+    int code;
+    if (!app_arguments_parse(command, argc, argv, &options, &code)) {
+        return code;
+    }
+    octe_kv_config config;
+    octe_scales scales;
+    code = app_cache_config(command, &options.cache, &config, &scales);
+    if (code == APP_OK) {
+        code = explain(&options, &config);
+    }
+    octe_scales_free(&scales);
+    return code;
+}
+
+const app_command app_command_explain = {
+    .name = "explain",
+    .summary = "which kernels would run a model, and why the others would not",
+    .operands = "-m MODEL.gguf [flags]",
+    .flags = flags,
+    .n_flags = sizeof(flags) / sizeof(flags[0]),
+    .run = run,
+};
