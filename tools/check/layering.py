@@ -28,9 +28,9 @@ ISO_C = """assert complex ctype errno fenv float inttypes iso646 limits locale m
 SYSTEM = """pthread unistd fcntl sched dlfcn poll termios strings dirent sys/mman sys/stat sys/types sys/time sys/resource
     sys/sysinfo sys/ioctl sys/wait sys/auxv sys/syscall linux/futex""".split()
 INSTRUCTIONS = "immintrin x86intrin cpuid".split()
-MATRICES = re.compile(r"(ggml(-[a-z]+)?|gguf|llama)\.h$")
+MATRICES = re.compile(r"(ggml(-[a-z]+)?|gguf|llama|jansson)\.h$")
 
-# Room -> groups of <headers>. The OS is met in host; instructions in cpu; ggml and llama in the engine.
+# Room -> groups of <headers>. The OS is met in host; instructions in cpu; ggml, llama and jansson in the engine.
 SYSTEM_ROOMS = {"host", "engine", "apps"}
 INSTRUCTION_ROOMS = {"cpu", "host"}
 MATRIX_ROOMS = {"engine"}
@@ -75,7 +75,7 @@ def system_complaint(room, name):
     if stem in INSTRUCTIONS:
         return None if room in INSTRUCTION_ROOMS else f"instructions are named in src/cpu only (<{name}>)"
     if MATRICES.match(name):
-        return None if room in MATRIX_ROOMS else f"ggml and llama are met in engine only (<{name}>)"
+        return None if room in MATRIX_ROOMS else f"ggml, llama and jansson are met in engine only (<{name}>)"
     return f"<{name}> is in no list of tools/check/layering.py"
 
 
