@@ -41,28 +41,33 @@ void oct__text_add(oct__text *text, const char *format, ...)
     }
 }
 
+/* Whatever stands between the digits and is neither sign nor exponent is the locale's decimal point, of one byte or more. */
+void oct__text_point_number(char *number)
+{
+    char *to = number;
+    bool in_point = false;
+    for (const char *from = number; *from != '\0'; from++) {
+        const bool own = (*from >= '0' && *from <= '9') || *from == '-' || *from == '+' || *from == 'e';
+        if (own) {
+            *to++ = *from;
+        } else if (!in_point) {
+            *to++ = '.';
+        }
+        in_point = !own;
+    }
+    *to = '\0';
+}
+
 void oct__text_add_number(oct__text *text, double value, int digits)
 {
-    char number[64], plain[64];
+    char number[64];
     if (!isfinite(value)) {
         add_bytes(text, "null", 4);
         return;
     }
-    const int length = snprintf(number, sizeof(number), "%.*g", digits, value);
-    /* Whatever stands between the digits and is neither sign nor exponent is the locale's decimal point, of one byte or more. */
-    size_t n = 0;
-    bool in_point = false;
-    for (int i = 0; i < length && i < (int)sizeof(number) - 1; i++) {
-        const char c = number[i];
-        const bool own = (c >= '0' && c <= '9') || c == '-' || c == '+' || c == 'e';
-        if (own) {
-            plain[n++] = c;
-        } else if (!in_point) {
-            plain[n++] = '.';
-        }
-        in_point = !own;
-    }
-    add_bytes(text, plain, n);
+    snprintf(number, sizeof(number), "%.*g", digits, value);
+    oct__text_point_number(number);
+    add_bytes(text, number, strlen(number));
 }
 
 /* Bytes of the UTF-8 sequence at s (RFC 3629: no overlong form, no surrogate), 0 when it is none. */

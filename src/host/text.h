@@ -24,6 +24,9 @@ void oct__text_add(oct__text *text, const char *format, ...);   /* a piece may h
 /* A double with `digits` significant digits and a point whatever the locale; not finite: null, as JSON needs it. */
 void oct__text_add_number(oct__text *text, double value, int digits);
 
+/* Its one step that matters: a number as some locale's %g writes it, with a point instead, in place. */
+void oct__text_point_number(char *number);
+
 /* The string in quotes, escaped for JSON; bytes that are no UTF-8 become U+FFFD. NULL gives null. */
 void oct__text_add_json_string(oct__text *text, const char *string);
 

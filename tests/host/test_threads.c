@@ -1,0 +1,217 @@
+/* test_threads.c: each part of a task runs once and is seen by the caller, whatever else goes on: nested runs, runs from several threads at
+ * once, sleeping and waking, hooks, failing allocation. Meant to be run under the thread sanitizer too. */
+#include "host_test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "host/threads.h"
+
+static const oct__allocator c_library;
+
+static oct__executor executor_of(uint32_t n_threads)
+{
+    oct__executor executor = { .max_threads = n_threads };
+    assert_int_equal(oct__threads_create(&c_library, n_threads, &executor.threads), OCT_OK);
+    return executor;
+}
+
+/* Plain memory: that the caller sees it, and that no part runs twice, is what the thread sanitizer judges. */
+typedef struct tally {
+    uint32_t count[64], nth[64];
+} tally;
+
+static void count_part(void *arg, uint32_t ith, uint32_t nth)
+{
+    tally *t = arg;
+    t->count[ith]++;
+    t->nth[ith] = nth;
+}
+
+static void check_run(const oct__executor *executor, uint32_t nth, uint32_t expected)
+{
+    tally t = { { 0 }, { 0 } };
+    oct__executor_run(executor, nth, count_part, &t);
+    for (uint32_t i = 0; i < 64; i++) {
+        assert_int_equal(t.count[i], i < expected);
+        assert_int_equal(t.nth[i], i < expected ? expected : 0);
+    }
+}
+
+static void each_part_runs_once(void **state)
+{
+    (void)state;
+    for (uint32_t n_threads = 1; n_threads <= 9; n_threads += 2) {
+        const oct__executor executor = executor_of(n_threads);
+        for (uint32_t i = 0; i < 2000; i++) {
+            const uint32_t nth = i % 12;
+            check_run(&executor, nth, nth == 0 ? 1 : nth > n_threads ? n_threads : nth);
+        }
+        oct__threads_destroy(executor.threads);
+    }
+}
+
+static void sleepers_wake(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(4);
+    for (int i = 0; i < 20; i++) {
+        const struct timespec long_enough_to_sleep = { 0, 2000000 };
+        nanosleep(&long_enough_to_sleep, NULL);
+        check_run(&executor, 4, 4);
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+/* A part that takes far longer than the caller spins: the caller sleeps, and is woken. */
+static void slow_part(void *arg, uint32_t ith, uint32_t nth)
+{
+    if (ith + 1 == nth) {
+        const struct timespec slow = { 0, 5000000 };
+        nanosleep(&slow, NULL);
+    }
+    count_part(arg, ith, nth);
+}
+
+static void a_caller_sleeps_until_the_last_part(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(2);
+    for (int i = 0; i < 20; i++) {
+        tally t = { { 0 }, { 0 } };
+        oct__executor_run(&executor, 2, slow_part, &t);
+        assert_int_equal(t.count[0] + t.count[1], 2);
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+/* ---- nested and concurrent ----------------------------------------------------------------------------------------------- */
+
+typedef struct nest {
+    const oct__executor *executor;
+    uint32_t depth;
+    atomic_uint leaves;
+} nest;
+
+static void nested_part(void *arg, uint32_t ith, uint32_t nth)
+{
+    nest *outer = arg;
+    (void)ith;
+    (void)nth;
+    if (outer->depth == 0) {
+        atomic_fetch_add(&outer->leaves, 1);
+        return;
+    }
+    nest inner = { .executor = outer->executor, .depth = outer->depth - 1 };
+    oct__executor_run(outer->executor, 3, nested_part, &inner);
+    atomic_fetch_add(&outer->leaves, atomic_load(&inner.leaves));
+}
+
+static void nested_runs_end(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(3);
+    for (int i = 0; i < 50; i++) {
+        nest n = { .executor = &executor, .depth = 3 };
+        oct__executor_run(&executor, 3, nested_part, &n);
+        assert_int_equal(atomic_load(&n.leaves), 81);
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+static atomic_uint wrong_runs;
+
+static void *run_many(void *arg)
+{
+    for (uint32_t i = 0; i < 3000; i++) {
+        tally t = { { 0 }, { 0 } };
+        const uint32_t nth = 1 + i % 4;
+        oct__executor_run(arg, nth, count_part, &t);
+        for (uint32_t part = 0; part < nth; part++) {
+            if (t.count[part] != 1 || t.nth[part] != nth) {
+                atomic_fetch_add(&wrong_runs, 1);
+            }
+        }
+    }
+    return NULL;
+}
+
+static void runs_from_several_threads_do_not_meet(void **state)
+{
+    (void)state;
+    oct__executor executor = executor_of(4);
+    pthread_t callers[4];
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&callers[i], NULL, run_many, &executor), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(callers[i], NULL);
+    }
+    assert_int_equal(atomic_load(&wrong_runs), 0);
+    oct__threads_destroy(executor.threads);
+}
+
+/* ---- hooks and limits ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t hook_calls, hook_nth;
+
+static void backwards(void *user, uint32_t nth, oct_task task, void *arg)
+{
+    assert_ptr_equal(user, &hook_calls);
+    hook_calls++;
+    hook_nth = nth;
+    for (uint32_t i = nth; i-- > 0;) {
+        task(arg, i, nth);
+    }
+}
+
+static void a_hook_is_asked_for_at_most_max_threads(void **state)
+{
+    (void)state;
+    const oct__executor executor = { .parallel_for = backwards, .user = &hook_calls, .max_threads = 5 };
+    check_run(&executor, 7, 5);
+    assert_int_equal(hook_calls, 1);
+    assert_int_equal(hook_nth, 5);
+    check_run(&executor, 1, 1);
+    assert_int_equal(hook_calls, 1);   /* one part needs nobody else */
+}
+
+static void *no_memory(void *user, size_t size_bytes, size_t align)
+{
+    (void)user, (void)size_bytes, (void)align;
+    return NULL;
+}
+
+static void no_free(void *user, void *memory, size_t size_bytes)
+{
+    (void)user, (void)memory, (void)size_bytes;
+    fail_msg("nothing was allocated");
+}
+
+static void creation_fails_cleanly(void **state)
+{
+    (void)state;
+    const oct__allocator allocator = { no_memory, no_free, NULL };
+    oct__threads *threads = NULL;
+    assert_int_equal(oct__threads_create(&allocator, 3, &threads), OCT_OUT_OF_MEMORY);
+    assert_int_equal(oct__threads_create(&c_library, 0, &threads), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__threads_create(&c_library, OCT__THREADS_MAX + 1, &threads), OCT_INVALID_ARGUMENT);
+    assert_null(threads);
+    oct__threads_destroy(NULL);
+    assert_true(oct__threads_usable_cpus() >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_part_runs_once),
+        cmocka_unit_test(sleepers_wake),
+        cmocka_unit_test(a_caller_sleeps_until_the_last_part),
+        cmocka_unit_test(nested_runs_end),
+        cmocka_unit_test(runs_from_several_threads_do_not_meet),
+        cmocka_unit_test(a_hook_is_asked_for_at_most_max_threads),
+        cmocka_unit_test(creation_fails_cleanly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
