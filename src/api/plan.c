@@ -107,8 +107,11 @@ oct_status oct_plan_info_get(const oct_plan *plan, oct_plan_info *out)
         .workspace_bytes = oct__plan_workspace_bytes(plan),
         .predicted_seconds = plan->predicted_seconds,
     };
-    int64_t n_decode = 0, n_extend = 0;
-    oct__plan_count_rows(plan, &n_decode, &n_extend);
+    int64_t n_decode = 0, n_extend = 0, n_keys = 0;
+    if (plan->batch.n_sequences > 0) {
+        oct__split_count(&plan->split, OCT__OP_attn_decode, &n_decode, &n_keys);
+        oct__split_count(&plan->split, OCT__OP_attn_extend, &n_extend, &n_keys);
+    }
     snprintf(info.decode_variant, sizeof(info.decode_variant), "%s", n_decode > 0 ? plan->chosen[OCT__PLAN_DECODE]->full_name : "");
     snprintf(info.extend_variant, sizeof(info.extend_variant), "%s", n_extend > 0 ? plan->chosen[OCT__PLAN_EXTEND]->full_name : "");
     return oct__struct_write(out, &info, sizeof(info), sizeof(info));

@@ -83,15 +83,6 @@ oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uin
     };
 }
 
-void oct__amount_add(oct__amount *sum, const oct__amount *amount)
-{
-    sum->items += amount->items;
-    sum->macs += amount->macs;
-    sum->converts += amount->converts;
-    sum->exps += amount->exps;
-    sum->bytes += amount->bytes;
-}
-
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
     const double work = amount->items * cost->item_ns * 1e-9 +

@@ -29,8 +29,6 @@ oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vec
 oct__amount oct__amount_of_write(const oct_kv_spec *kv, uint32_t src_dtype, int64_t n_tokens);
 oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts);
 
-void oct__amount_add(oct__amount *sum, const oct__amount *amount);
-
 /* Seconds on n_threads threads that share the work evenly: arithmetic over the cores, but never less than the bytes over
  * what the machine can read. */
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads);

@@ -28,22 +28,10 @@ static void fill_seconds(const oct_plan *plan, oct__op op, const oct__split *pro
         }
         if (plan->rows[row].tile_vectors != tile_vectors) {
             tile_vectors = plan->rows[row].tile_vectors;
-            amount = oct__split_amount(problem, op, tile_vectors, NULL);
+            amount = oct__split_amount(problem, op, tile_vectors);
         }
         seconds[row] = oct__cost_seconds(&plan->rows[row].cost, &plan->machine->rates, &amount, n_threads);
     }
-}
-
-static int64_t keys_of_op(const oct__split *problem, oct__op op)
-{
-    int64_t n_keys = 0;
-    for (uint32_t b = 0; b < problem->n_sequences; b++) {
-        const int32_t n_rows = problem->qo_indptr[b + 1] - problem->qo_indptr[b];
-        if (n_rows > 0 && (n_rows <= (int32_t)OCT__DECODE_ROWS_MAX) == (op == OCT__OP_attn_decode)) {
-            n_keys += problem->kv_len[b];
-        }
-    }
-    return n_keys;
 }
 
 bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__split *problem, double seconds[OCT__VARIANTS_MAX], int64_t *n_rows, int64_t *n_keys)
@@ -55,16 +43,15 @@ bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__spl
     problem->n_sequences = plan->batch.n_sequences;
     problem->qo_indptr = plan->batch.qo_indptr.memory;
     problem->kv_len = plan->batch.kv_len.memory;
-    oct__split_amount(problem, op, 1, n_rows);
+    oct__split_count(problem, op, n_rows, n_keys);
     /* A deterministic plan has chosen once, before any batch. */
     const bool is_batch = *n_rows > 0 && !plan->spec.deterministic;
     if (!is_batch) {
         problem->n_sequences = 1;
         problem->qo_indptr = nominal_indptr[i];
         problem->kv_len = &nominal_kv_len[i];
-        *n_rows = nominal_indptr[i][1];
+        oct__split_count(problem, op, n_rows, n_keys);
     }
-    *n_keys = keys_of_op(problem, op);
     fill_seconds(plan, op, problem, n_threads, seconds);
     return is_batch;
 }
@@ -233,7 +220,7 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
     atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
 
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
-        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_op(i), plan->chosen[i]->tile_vectors, NULL);
+        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_op(i), plan->chosen[i]->tile_vectors);
         plan->predicted_seconds += oct__cost_seconds(&plan->chosen[i]->cost, &plan->machine->rates, &amount, plan->max_threads);
     }
     plan->run_threads = oct__cost_threads(plan->split.seconds, plan->max_threads);
@@ -241,15 +228,6 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
         plan->run_threads = step->n_items > 0 ? (uint32_t)step->n_items : 1;
     }
     return OCT_OK;
-}
-
-void oct__plan_count_rows(const oct_plan *plan, int64_t *n_decode, int64_t *n_extend)
-{
-    *n_decode = *n_extend = 0;
-    if (plan->batch.n_sequences > 0) {
-        oct__split_amount(&plan->split, OCT__OP_attn_decode, 1, n_decode);
-        oct__split_amount(&plan->split, OCT__OP_attn_extend, 1, n_extend);
-    }
 }
 
 uint64_t oct__plan_workspace_bytes(const oct_plan *plan)

@@ -46,9 +46,6 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
 /* As after an error. */
 void oct__plan_clear(oct_plan *plan);
 
-/* Rows of the batch that go to each of the two operations. */
-void oct__plan_count_rows(const oct_plan *plan, int64_t *n_decode, int64_t *n_extend);
-
 uint64_t oct__plan_workspace_bytes(const oct_plan *plan);
 
 /* OCT__PLAN_DECODE or _EXTEND. */

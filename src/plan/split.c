@@ -56,33 +56,48 @@ static oct__op op_of(int32_t n_rows)
     return n_rows <= (int32_t)OCT__DECODE_ROWS_MAX ? OCT__OP_attn_decode : OCT__OP_attn_extend;
 }
 
-oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile_vectors, int64_t *n_rows)
+void oct__split_count(const oct__split *split, oct__op op, int64_t *n_rows, int64_t *n_keys)
+{
+    *n_rows = *n_keys = 0;
+    for (uint32_t b = 0; b < split->n_sequences; b++) {
+        const int32_t q_len = split->qo_indptr[b + 1] - split->qo_indptr[b];
+        if (q_len > 0 && op_of(q_len) == op) {
+            *n_rows += q_len;
+            *n_keys += split->kv_len[b];
+        }
+    }
+}
+
+oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile_vectors)
 {
     const oct_attn_spec *spec = split->spec;
     const shape s = shape_of(spec, tile_vectors);
-    oct__amount sum = { 0, 0, 0, 0, 0 };
-    int64_t rows = 0;
+    /* Amounts are linear in these three, so that a batch of 70,000 costs integer sums only. */
+    int64_t tiles = 0, keys = 0, row_keys = 0;
     for (uint32_t b = 0; b < split->n_sequences; b++) {
         const int32_t q_len = split->qo_indptr[b + 1] - split->qo_indptr[b];
-        if (q_len == 0 || op_of(q_len) != op) {
+        if (op_of(q_len) != op) {
             continue;
         }
-        rows += q_len;
         for (int64_t r = 0; r < q_len; r += s.n_rows) {
             const uint32_t n = q_len - r < s.n_rows ? (uint32_t)(q_len - r) : s.n_rows;
             int64_t key0, key1;
             span_of(spec, split->kv_len[b], (int64_t)split->kv_len[b] - q_len + r, n, &key0, &key1);
-            /* All cuts together hold the group's heads, but each brings the keys into registers again. */
-            oct__amount tile = oct__amount_of_tiles(&spec->kv, (double)spec->kv.heads * s.n_cuts, n * s.group, key1 - key0);
-            tile.macs /= s.n_cuts;
-            tile.exps /= s.n_cuts;
-            oct__amount_add(&sum, &tile);
+            tiles++;
+            keys += key1 - key0;
+            row_keys += n * (key1 - key0);
         }
     }
-    if (n_rows != NULL) {
-        *n_rows = rows;
-    }
-    return sum;
+    /* All cuts of a row tile together hold the group's heads, but each brings the keys into registers again. */
+    const double heads = spec->kv.heads, per_tile = heads * s.n_cuts, per_row = heads * s.group;
+    const oct__amount one = oct__amount_of_tiles(&spec->kv, 1, 1, 1);
+    return (oct__amount){
+        .items = per_tile * (double)tiles,
+        .macs = per_row * (double)row_keys * one.macs,
+        .converts = per_tile * (double)keys * one.converts,
+        .exps = per_row * (double)row_keys * one.exps,
+        .bytes = per_tile * (double)keys * one.bytes,
+    };
 }
 
 /* ---- the walk --------------------------------------------------------------------------------------------------------- */
@@ -231,7 +246,7 @@ static double total_seconds(const oct__split *split)
     double seconds = 0;
     for (int i = 0; i < 2; i++) {
         const oct__variant *variant = i == 0 ? split->decode : split->extend;
-        const oct__amount amount = oct__split_amount(split, variant->op, variant->tile_vectors, NULL);
+        const oct__amount amount = oct__split_amount(split, variant->op, variant->tile_vectors);
         seconds += oct__cost_seconds(&variant->cost, split->rates, &amount, 1);
     }
     return seconds;
