@@ -9,7 +9,7 @@
 
 static const char where[] = "octavo compare";
 
-/* int8_rotated and its kin keep K rotated and V plain: only K's loss is worth the turn. */
+/* What is recommended keeps K rotated and V plain, as int8_rotated does: only K's loss is worth the turn. */
 const char compare_default_formats[] = "f16,bf16,e4m3,e4m3:layer,e4m3:token,e5m2,i8,i8+rot/i8,i8+rot/e4m3,f16/e4m3,llama:f16,llama:q8_0";
 
 static const struct { const char *name, *label; } labels[] = {
@@ -18,7 +18,7 @@ static const struct { const char *name, *label; } labels[] = {
     { "e4m3:token", "e4m3, token×head" },
     { "e5m2", "e5m2, scale 1" },
     { "i8", "i8, token×head" },
-    { "i8+rot/i8", "i8, K rotated (best)" },
+    { "i8+rot/i8", "i8, K rotated *" },
     { "i8+rot/e4m3", "K i8 rotated, V e4m3" },
     { "f16/e4m3", "K f16, V e4m3" },
     { "bf16/e4m3", "K bf16, V e4m3" },

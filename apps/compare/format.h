@@ -11,7 +11,7 @@ extern const char compare_default_formats[];
 
 typedef struct compare_format {
     char name[56];              /* as typed: "f16", "i8+rot/e4m3" (K/V), "llama:q8_0" */
-    char label[40];             /* for people */
+    char label[40];             /* for people; a star marks the recommended one */
     const char *k_scale_mode;   /* "none", "tensor", "layer", "head", "token", "channel"; "block" for llama.cpp's q8_0 */
     bool is_reference;          /* llama.cpp's own cache and attention */
     uint32_t reference_cache;   /* octe_reference_cache */

@@ -27,12 +27,13 @@ static void add_small(app_table *table, double value)
     app_table_cell(table, "%.*se%d", (int)(e - number), number, exponent);
 }
 
+/* whose: the first line of each head, or NULL. */
 static void add_quality_columns(app_table *table, const char *whose)
 {
     static const char *const heads[] = { "perplexity", "KL", "same top-1", "saturated" };
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         char head[64];
-        (void)snprintf(head, sizeof(head), "%s\n%s", whose, heads[i]);
+        (void)snprintf(head, sizeof(head), "%s\n%s", whose != NULL ? whose : i == 2 ? "same" : "", whose == NULL && i == 2 ? "top-1" : heads[i]);
         app_table_column(table, head, false);
     }
 }
@@ -63,7 +64,7 @@ static void add_speeds(app_table *table, const double *tps, uint32_t n)
 static void add_speed_column(app_table *table, const char *what, const compare_speed_options *o)
 {
     char head[128];
-    (void)snprintf(head, sizeof(head), "%s at\n", what);
+    (void)snprintf(head, sizeof(head), "%s\n", what);
     for (uint32_t d = 0; d < o->n_depths; d++) {
         const size_t at = strlen(head);
         (void)snprintf(head + at, sizeof(head) - at, "%s%u", d > 0 ? " / " : "", o->depths[d]);
@@ -77,12 +78,15 @@ static void fill_main(const compare_report *r, app_table *table, bool with_answe
     app_table_column(table, "cache", true);
     app_table_column(table, "KV bytes\na token", false);
     app_table_column(table, "tokens\nin 1 GiB", false);
+    if (r->model->n_layers_window > 0) {
+        app_table_column(table, "longest\nsequence", false);
+    }
     if (r->speed_options->n_depths > 0) {
         add_speed_column(table, "prefill tok/s", r->speed_options);
         add_speed_column(table, "decode tok/s", r->speed_options);
     }
     if (r->n_judgements > 0) {
-        add_quality_columns(table, "");
+        add_quality_columns(table, NULL);
     }
     if (with_answers) {
         app_table_column(table, "begins its answer", true);
@@ -91,6 +95,9 @@ static void fill_main(const compare_report *r, app_table *table, bool with_answe
         app_table_cell(table, "%s%s", r->formats[i].label, i == 0 ? " (base)" : "");
         app_table_cell(table, "%llu", (unsigned long long)r->capacity[i].bytes_per_token);
         app_table_cell(table, "%lld", (long long)r->capacity[i].tokens_per_gib);
+        if (r->model->n_layers_window > 0) {
+            app_table_cell(table, "%lld", (long long)r->capacity[i].tokens_per_gib_window);
+        }
         if (r->speed_options->n_depths > 0) {
             add_speeds(table, r->speed[i].prefill_tps, r->speed_options->n_depths);
             add_speeds(table, r->speed[i].decode_tps, r->speed_options->n_depths);
@@ -162,9 +169,14 @@ static void add_notes(const compare_report *r, app_text *text, bool markdown)
     app_text prose = { 0 };
     if (s->n_depths > 0) {
         app_text_add(&prose,
-                     "Speed: medians of %u rounds in which the caches take turns. Prefill: %u tokens in one step after so many in the cache; decode: one token a step, "
+                     "Speed: medians of %u round%s in which the caches take turns. Prefill: %u tokens in one step after so many in the cache; decode: one token a step, "
                      "%u a round. Down to that depth our pages are filled with arbitrary values by the same write, llama.cpp's by a real prefill.",
-                     s->n_rounds, s->prefill_tokens, s->decode_tokens);
+                     s->n_rounds, s->n_rounds == 1 ? "" : "s", s->prefill_tokens, s->decode_tokens);
+        if (r->model->n_layers_window > 0) {
+            /* compare_runner_approach */
+            app_text_add(&prose, " llama.cpp's cache can't be cut back where layers see a window only, so each of its turns may lie %u tokens deeper than the one before.",
+                         s->prefill_tokens + s->decode_tokens + 1);
+        }
         add_prose(text, &prose, markdown);
     }
     if (r->n_judgements > 0) {
@@ -175,12 +187,14 @@ static void add_notes(const compare_report *r, app_text *text, bool markdown)
         add_prose(text, &prose, markdown);
     }
     if (r->model->n_layers_window > 0) {
-        app_text_add(&prose, "Tokens in 1 GiB: every layer keeps every token. Where window layers keep only what their window sees, one sequence may have:");
-        for (uint32_t i = 0; i < r->n_formats; i++) {
-            app_text_add(&prose, "%s %s %lld", i > 0 ? "," : "", r->formats[i].label, (long long)r->capacity[i].tokens_per_gib_window);
-        }
-        app_text_add(&prose, ".");
+        app_text_add(&prose, "Longest sequence: in 1 GiB, when window layers keep only what their window sees; tokens in 1 GiB: when every layer keeps every token.");
         add_prose(text, &prose, markdown);
+    }
+    for (uint32_t i = 0; i < r->n_formats; i++) {
+        if (strchr(r->formats[i].label, '*') != NULL) {
+            app_text_add(&prose, "%s* The recommended one: --kv-cache-dtype int8_rotated.", markdown ? "\\" : "");
+            add_prose(text, &prose, markdown);
+        }
     }
     bool is_f32 = false;
     for (uint32_t j = 0; j < r->n_judgements; j++) {

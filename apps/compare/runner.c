@@ -6,7 +6,7 @@
 
 oct_status compare_runner_open(compare_runner *runner, const compare_format *format, const compare_runner_options *o, oct_error *error)
 {
-    *runner = (compare_runner){ .format = format };
+    *runner = (compare_runner){ .format = format, .context_tokens = o->context_tokens };
     if (format->is_reference) {
         const octe_reference_options options = {
             .n_threads = o->n_threads, .max_context_tokens = o->context_tokens, .max_step_rows = o->step_rows, .cache = format->reference_cache,
@@ -55,14 +55,17 @@ uint32_t compare_runner_length(const compare_runner *runner)
     return runner->engine != NULL ? octe_engine_length(runner->engine, 0) : octe_reference_length(runner->reference, 0);
 }
 
-static oct_status approach_reference(compare_runner *runner, uint32_t depth, const int32_t *tokens, uint32_t n, uint32_t step_rows, bool *there,
-                                     oct_error *error)
+static oct_status approach_reference(compare_runner *runner, uint32_t depth, uint32_t after, const int32_t *tokens, uint32_t n, uint32_t step_rows,
+                                     bool *there, oct_error *error)
 {
     const uint32_t length = octe_reference_length(runner->reference, 0), at = length % n;
+    if (length > depth && octe_reference_truncate(runner->reference, 0, depth, NULL) != OCT_OK && after > runner->context_tokens - length) {
+        *there = false;
+        return octe_reference_free(runner->reference, 0, error);
+    }
     if (length >= depth) {
         *there = true;
-        const oct_status cut = length > depth ? octe_reference_truncate(runner->reference, 0, depth, NULL) : OCT_OK;
-        return cut == OCT_UNSUPPORTED ? OCT_OK : cut;
+        return OCT_OK;
     }
     uint32_t rows = depth - length < step_rows ? depth - length : step_rows;
     rows = rows < n - at ? rows : n - at;
@@ -70,11 +73,11 @@ static oct_status approach_reference(compare_runner *runner, uint32_t depth, con
     return compare_runner_step(runner, tokens + at, rows, 0, NULL, error);
 }
 
-oct_status compare_runner_approach(compare_runner *runner, uint32_t depth, const int32_t *tokens, uint32_t n, uint32_t step_rows, bool *there,
+oct_status compare_runner_approach(compare_runner *runner, uint32_t depth, uint32_t after, const int32_t *tokens, uint32_t n, uint32_t step_rows, bool *there,
                                    oct_error *error)
 {
     if (runner->engine == NULL) {
-        return approach_reference(runner, depth, tokens, n, step_rows, there, error);
+        return approach_reference(runner, depth, after, tokens, n, step_rows, there, error);
     }
     *there = true;
     uint32_t length = octe_engine_length(runner->engine, 0);

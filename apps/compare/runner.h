@@ -10,6 +10,7 @@ typedef struct compare_runner {
     const compare_format *format;
     octe_engine *engine;            /* one of the two is NULL */
     octe_reference *reference;
+    uint32_t context_tokens;
 } compare_runner;
 
 typedef struct compare_runner_options {
@@ -31,10 +32,11 @@ oct_status compare_runner_prefill(compare_runner *runner, const int32_t *tokens,
 
 oct_status compare_runner_empty(compare_runner *runner, oct_error *error);
 
-/* One step towards a sequence of a depth, for a measurement of speed; call it until *there. Cuts a longer one; fills up a shorter one: our
- * pages at once, with arbitrary values through the same write, llama.cpp's by a real prefill of `tokens` (n of them, repeated as need be), at
- * most step_rows a call. Where a model has window layers llama.cpp's sequence can't be cut and is left deeper than asked. */
-oct_status compare_runner_approach(compare_runner *runner, uint32_t depth, const int32_t *tokens, uint32_t n, uint32_t step_rows, bool *there,
+/* One step towards a sequence of a depth, for a measurement of speed that will append `after` tokens; call it until *there. Cuts a longer one;
+ * fills up a shorter one: our pages at once, with arbitrary values through the same write, llama.cpp's by a real prefill of `tokens` (n of
+ * them, repeated as need be), at most step_rows a call. Where a model has window layers llama.cpp's sequence can't be cut: it is left
+ * deeper than asked while the context has room, else begun again. */
+oct_status compare_runner_approach(compare_runner *runner, uint32_t depth, uint32_t after, const int32_t *tokens, uint32_t n, uint32_t step_rows, bool *there,
                                    oct_error *error);
 
 uint32_t compare_runner_length(const compare_runner *runner);

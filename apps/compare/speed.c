@@ -67,7 +67,8 @@ double compare_speed_work(const compare_speed_options *o, const compare_format *
     return work;
 }
 
-static oct_status go_to(compare_runner *runner, const compare_speed_options *o, uint32_t depth, app_progress *progress, oct_error *error)
+static oct_status go_to(compare_runner *runner, const compare_speed_options *o, uint32_t depth, uint32_t after, app_progress *progress,
+                        oct_error *error)
 {
     oct_status status = OCT_OK;
     for (bool there = false; !there && status == OCT_OK;) {
@@ -75,8 +76,8 @@ static oct_status go_to(compare_runner *runner, const compare_speed_options *o, 
         if (app_interrupted()) {
             return oct__error_set(error, OCT_CANCELLED, where, "stopped");
         }
-        status = compare_runner_approach(runner, depth, o->tokens, o->n_tokens, o->step_rows, &there, error);
-        if (runner->format->is_reference && before < depth) {
+        status = compare_runner_approach(runner, depth, after, o->tokens, o->n_tokens, o->step_rows, &there, error);
+        if (runner->format->is_reference && compare_runner_length(runner) > before) {
             app_progress_add(progress, (compare_runner_length(runner) - before) * (1 + before / double_depth));
         }
     }
@@ -88,14 +89,14 @@ static oct_status take_turn(compare_runner *runner, const compare_speed_options 
                             app_progress *progress, oct_error *error)
 {
     const float *logits;
-    oct_status status = go_to(runner, o, depth, progress, error);
+    oct_status status = go_to(runner, o, depth, o->prefill_tokens, progress, error);
     if (status == OCT_OK) {
         const double begin = oct__clock_seconds();
         status = compare_runner_step(runner, o->tokens, o->prefill_tokens, 1, &logits, error);
         *prefill = oct__clock_seconds() - begin;
     }
     if (status == OCT_OK) {
-        status = go_to(runner, o, depth, progress, error);
+        status = go_to(runner, o, depth, o->decode_tokens + 1, progress, error);
     }
     /* The first step finds cold caches and a graph to build: it warms up. */
     for (uint32_t i = 0; i <= o->decode_tokens && status == OCT_OK; i++) {
