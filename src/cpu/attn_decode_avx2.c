@@ -1,11 +1,13 @@
-/* attn_decode_avx2.c: owns attention of few vectors (at most 4: the query heads of one KV head in decode): stored bytes are decoded in
- * registers, once for all vectors, and never stored as f32.
+/* attn_decode_avx2.c: owns attention of few vectors (up to 16: the query heads of one KV head in decode, a few rows of a speculative
+ * step), up to four at a time over one block of keys. Dims lie in the lanes; keys are never stored as f32.
  *
- * A block of 64 keys at a time:
- *   scores   dims in the lanes; a few keys x all vectors are accumulated side by side and summed over the lanes at the end
+ * A block of keys at a time:
+ *   staging  e4m3 and e5m2 become f16 words in L1, once for all vectors; that also finds NaN bytes. The other formats are read in place
+ *   scores   keys x vectors accumulated side by side in 9 to 12 registers, summed over the lanes at the end
  *   softmax  scores lie as [key][vector], so one register holds two keys of four vectors, and maxima and sums stay in lanes
- *   values   16 to 64 dims x all vectors in registers, running over the block's keys; o takes a block's sum at once, so that its
- *            rounding error grows with the number of blocks and not of keys
+ *   values   dims x vectors in 8 to 12 registers, running over the block's keys; o takes a block's sum at once, so that its rounding
+ *            error grows with the number of blocks and not of keys
+ * The bytes of the next block are prefetched in small shares while this one is computed.
  * Keys that only some rows see (the edges of causal and window, a token mask) are taken row by row, and then only visible keys are
  * touched at all.
  *
@@ -16,104 +18,122 @@
 #include "cpu/avx2_keys.h"
 
 #define BLOCK 64u
+#define PASS 4u /* vectors that share a decoded element: 4 x 3 accumulators, 3 elements and one factor fill the registers */
 
 /* ---- scores -------------------------------------------------------------------------------------------------------------- */
 
-/* s[key][vector], rows of 1, 2 or 4 floats, for n keys rounded up to n_keys at a time; keys past n repeat the last. */
-typedef void score_fn(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim);
+/* Stored rows that the next block reads, one for each key of this block; row_bytes 0: none. */
+typedef struct ahead {
+    const uint8_t *const *rows;
+    uint32_t row_bytes;
+} ahead;
+
+/* s[key][vector], rows of 1, 2 or 4 floats, for n keys; takes keys in groups, so up to 11 more than n are read and written. */
+typedef void score_fn(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next);
 
 /* Sums of the lanes of a, b, c, d: in each half of the register, {a, b, c, d} of that half. */
 AVX2_INLINE __m256 sum4(__m256 a, __m256 b, __m256 c, __m256 d)
 {
     return _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
 }
-AVX2_INLINE __m256 add_halves(__m256 a, __m256 b)
+AVX2_INLINE void store4(float *s, __m256 x)
 {
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    _mm_store_ps(s, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
+}
+AVX2_INLINE void store8(float *s, __m256 a, __m256 b)
+{
+    _mm256_storeu_ps(s, _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)));
 }
 
-/* n_vectors x n_keys accumulators; their count is 8 (6 for three vectors), as much as two FMA pipes of four cycles need. */
-AVX2_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, const uint32_t dtype,
-                       const uint32_t n_vectors, const uint32_t n_keys)
+/* Three vectors keep rows of four, the last of which is zero. */
+AVX2_INLINE uint32_t row_of(uint32_t n_vectors)
 {
-    for (uint32_t j = 0; j < n; j += n_keys, s += 8) {
-        __m256 sum[8]; /* [key][vector], three vectors in rows of four */
-        const uint32_t row = n_vectors == 3 ? 4 : n_vectors;
-        uint32_t d = 0;
-        AVX2_UNROLL for (uint32_t i = 0; i < 8; i++)
+    return n_vectors == 3 ? 4 : n_vectors;
+}
+
+AVX2_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next,
+                       const uint32_t dtype, const uint32_t n_vectors, const uint32_t n_keys)
+{
+    const uint32_t row = row_of(n_vectors), n_sums = n_keys * row;
+    for (uint32_t j = 0; j < n; j += n_keys, s += n_sums) {
+        __m256 sum[12];
+        avx2_rows_ahead(next.rows + j, n_keys, next.row_bytes);
+        AVX2_UNROLL for (uint32_t i = 0; i < n_sums; i++)
         {
             sum[i] = _mm256_setzero_ps();
         }
-        for (; d + 16 <= dim; d += 16) {
-            __m256 low[8], high[8];
-            AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-            {
-                avx2_load16(rows[j + k] + d * avx2_size(dtype), dtype, &low[k], &high[k]);
-                if (n_vectors == 1) { /* one key at a time leaves registers for eight sums */
-                    sum[k] = _mm256_fmadd_ps(low[k], _mm256_load_ps(q + d), sum[k]);
-                    sum[k] = _mm256_fmadd_ps(high[k], _mm256_load_ps(q + d + 8), sum[k]);
-                }
-            }
-            AVX2_UNROLL for (uint32_t v = 0; v < n_vectors && n_vectors > 1; v++)
-            {
-                const __m256 q_low = _mm256_load_ps(q + v * q_stride + d), q_high = _mm256_load_ps(q + v * q_stride + d + 8);
+        for (uint32_t d = 0; d < dim; d += 8) {
+            __m256 y[PASS];
+            if (n_vectors == 1) { /* one key at a time: its element is used once */
+                y[0] = _mm256_load_ps(q + d);
                 AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
                 {
-                    sum[k * row + v] = _mm256_fmadd_ps(low[k], q_low, sum[k * row + v]);
-                    sum[k * row + v] = _mm256_fmadd_ps(high[k], q_high, sum[k * row + v]);
+                    sum[k] = _mm256_fmadd_ps(avx2_load8(rows[j + k] + d * avx2_size(dtype), dtype), y[0], sum[k]);
                 }
+                continue;
             }
-        }
-        if (d < dim) {
+            __m256 x[8];
             AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
             {
-                const __m256 x = avx2_load8(rows[j + k] + d * avx2_size(dtype), dtype);
-                AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
+                x[k] = avx2_load8(rows[j + k] + d * avx2_size(dtype), dtype);
+            }
+            AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
+            {
+                y[v] = _mm256_load_ps(q + v * q_stride + d);
+                AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
                 {
-                    sum[k * row + v] = _mm256_fmadd_ps(x, _mm256_load_ps(q + v * q_stride + d), sum[k * row + v]);
+                    sum[k * row + v] = _mm256_fmadd_ps(x[k], y[v], sum[k * row + v]);
                 }
             }
         }
-        _mm256_store_ps(s, add_halves(sum4(sum[0], sum[1], sum[2], sum[3]), sum4(sum[4], sum[5], sum[6], sum[7])));
+        AVX2_UNROLL for (uint32_t i = 0; i + 8 <= n_sums; i += 8)
+        {
+            store8(s + i, sum4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]), sum4(sum[i + 4], sum[i + 5], sum[i + 6], sum[i + 7]));
+        }
+        if (n_sums % 8 == 4) {
+            store4(s + n_sums - 4, sum4(sum[n_sums - 4], sum[n_sums - 3], sum[n_sums - 2], sum[n_sums - 1]));
+        }
     }
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
 /* o[v][dim] = o[v][dim] * keep[v] + sum over keys of p[key][v] * row[key][dim]. */
-typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim);
+typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim,
+                      ahead next);
 
-/* n16 x 16 dims at d. */
+/* n8 x 8 dims at d. */
 AVX2_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t d,
-                            const uint32_t dtype, const uint32_t n_vectors, const uint32_t n16)
+                            const uint32_t dtype, const uint32_t n_vectors, const uint32_t n8)
 {
-    const uint32_t row = n_vectors == 3 ? 4 : n_vectors;
-    __m256 sum[4][8];
+    __m256 sum[PASS][8];
     AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
-        AVX2_UNROLL for (uint32_t i = 0; i < 2 * n16; i++)
+        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
         {
             sum[v][i] = _mm256_setzero_ps();
         }
     }
-    for (uint32_t j = 0; j < n; j++, p += row) {
+    for (uint32_t j = 0; j < n; j++, p += row_of(n_vectors)) {
         const uint8_t *at = rows[j] + d * avx2_size(dtype);
-        AVX2_UNROLL for (uint32_t i = 0; i < n16; i++)
+        __m256 x[8];
+        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
         {
-            __m256 low, high;
-            avx2_load16(at + 16 * i * avx2_size(dtype), dtype, &low, &high);
-            AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
+            x[i] = avx2_load8(at + 8 * i * avx2_size(dtype), dtype);
+        }
+        AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
+        {
+            const __m256 weight = _mm256_broadcast_ss(p + v);
+            AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
             {
-                const __m256 weight = _mm256_broadcast_ss(p + v);
-                sum[v][2 * i] = _mm256_fmadd_ps(weight, low, sum[v][2 * i]);
-                sum[v][2 * i + 1] = _mm256_fmadd_ps(weight, high, sum[v][2 * i + 1]);
+                sum[v][i] = _mm256_fmadd_ps(weight, x[i], sum[v][i]);
             }
         }
     }
     AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
         const __m256 factor = _mm256_broadcast_ss(keep + v);
-        AVX2_UNROLL for (uint32_t i = 0; i < 2 * n16; i++)
+        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
         {
             float *to = o + v * o_stride + d + 8 * i;
             _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_load_ps(to), factor, sum[v][i]));
@@ -121,94 +141,136 @@ AVX2_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const
     }
 }
 
-AVX2_INLINE void value(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim,
+/* Before dims [d, d + 8 n8): asks for the same share of the next block's rows, so that requests are spread over the work. */
+AVX2_INLINE void value_part(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t d, uint32_t dim,
+                            ahead next, const uint32_t dtype, const uint32_t n_vectors, const uint32_t n8)
+{
+    const uint32_t from = n * d / dim, to = n * (d + 8 * n8) / dim;
+    avx2_rows_ahead(next.rows + from, to - from, next.row_bytes);
+    value_dims(o, o_stride, keep, p, rows, n, d, dtype, n_vectors, n8);
+}
+
+AVX2_INLINE void value(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next,
                        const uint32_t dtype, const uint32_t n_vectors)
 {
-    const uint32_t row = n_vectors == 3 ? 4 : n_vectors;
     uint32_t d = 0;
     if (n_vectors == 1) {
         for (; d + 64 <= dim; d += 64) {
-            value_dims(o, o_stride, keep, p, rows, n, d, dtype, n_vectors, 4);
+            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 8);
         }
     }
-    if (n_vectors <= 3) {
+    if (n_vectors <= 2) {
         for (; d + 32 <= dim; d += 32) {
-            value_dims(o, o_stride, keep, p, rows, n, d, dtype, n_vectors, 2);
+            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 4);
+        }
+    } else {
+        for (; d + 24 <= dim && d + 32 != dim; d += 24) { /* two times 16 rather than 24 and 8: fewer sums wait for each other */
+            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 3);
         }
     }
     for (; d + 16 <= dim; d += 16) {
-        value_dims(o, o_stride, keep, p, rows, n, d, dtype, n_vectors, 1);
+        value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 2);
     }
     if (d < dim) {
-        __m256 sum[4];
-        AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-        {
-            sum[v] = _mm256_setzero_ps();
-        }
-        for (uint32_t j = 0; j < n; j++, p += row) {
-            const __m256 x = avx2_load8(rows[j] + d * avx2_size(dtype), dtype);
-            AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-            {
-                sum[v] = _mm256_fmadd_ps(_mm256_broadcast_ss(p + v), x, sum[v]);
-            }
-        }
-        AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-        {
-            float *to = o + v * o_stride + d;
-            _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_load_ps(to), _mm256_broadcast_ss(keep + v), sum[v]));
-        }
+        value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 1);
     }
 }
 
-/* ---- one function for each format and number of vectors ------------------------------------------------------------------- */
+/* ---- one function for each format in place and number of vectors ----------------------------------------------------------- */
 
 #define FORMAT_VECTORS(format, n_vectors, n_keys)                                                                                       \
-    static void score_##format##_##n_vectors(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim) \
+    static void score_##format##_##n_vectors(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n,        \
+                                             uint32_t dim, ahead next)                                                                  \
     {                                                                                                                                   \
-        score(s, q, q_stride, rows, n, dim, OCT_DTYPE_##format, n_vectors, n_keys);                                                     \
+        score(s, q, q_stride, rows, n, dim, next, OCT_DTYPE_##format, n_vectors, n_keys);                                               \
     }                                                                                                                                   \
     static void value_##format##_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, \
-                                             uint32_t n, uint32_t dim)                                                                  \
+                                             uint32_t n, uint32_t dim, ahead next)                                                      \
     {                                                                                                                                   \
-        value(o, o_stride, keep, p, rows, n, dim, OCT_DTYPE_##format, n_vectors);                                                       \
+        value(o, o_stride, keep, p, rows, n, dim, next, OCT_DTYPE_##format, n_vectors);                                                 \
     }
-#define FORMAT(format)                                                                                                                  \
-    FORMAT_VECTORS(format, 1, 8)                                                                                                        \
-    FORMAT_VECTORS(format, 2, 4)                                                                                                        \
-    FORMAT_VECTORS(format, 3, 2)                                                                                                        \
-    FORMAT_VECTORS(format, 4, 2)                                                                                                        \
-    static void decode_##format(float *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim)                         \
-    {                                                                                                                                   \
-        avx2_decode(to, stride, rows, n, dim, OCT_DTYPE_##format);                                                                      \
-    }
+#define FORMAT(format)            \
+    FORMAT_VECTORS(format, 1, 12) \
+    FORMAT_VECTORS(format, 2, 6)  \
+    FORMAT_VECTORS(format, 3, 3)  \
+    FORMAT_VECTORS(format, 4, 3)
 FORMAT(F32)
 FORMAT(F16)
 FORMAT(BF16)
-FORMAT(E4M3FN)
-FORMAT(E4M3FNUZ)
-FORMAT(E5M2)
 FORMAT(I8)
 
 typedef struct format_row {
-    score_fn *score[OCT__AVX2_FEW];
-    value_fn *value[OCT__AVX2_FEW];
-    avx2_decode_fn *decode;
+    score_fn *score[PASS];
+    value_fn *value[PASS];
 } format_row;
 
 #define FORMAT_ROW(format)                                                                                         \
     [OCT_DTYPE_##format] = { { score_##format##_1, score_##format##_2, score_##format##_3, score_##format##_4 },   \
-                             { value_##format##_1, value_##format##_2, value_##format##_3, value_##format##_4 },   \
-                             decode_##format }
-static const format_row formats[] = { FORMAT_ROW(F32),    FORMAT_ROW(F16),      FORMAT_ROW(BF16), FORMAT_ROW(E4M3FN),
-                                      FORMAT_ROW(E4M3FNUZ), FORMAT_ROW(E5M2), FORMAT_ROW(I8) };
+                             { value_##format##_1, value_##format##_2, value_##format##_3, value_##format##_4 } }
+static const format_row formats[OCT_DTYPE_I8 + 1] = { FORMAT_ROW(F32), FORMAT_ROW(F16), FORMAT_ROW(BF16), FORMAT_ROW(I8) };
+
+/* ---- staging ------------------------------------------------------------------------------------------------------------- */
+
+/* Floats from one staged row to the next, in f16 words: 16 more than the dim, so that a column of rows doesn't fall into a few sets of L1. */
+static size_t words_stride(uint32_t dim)
+{
+    return (dim + 15u) / 16 * 16 + 16;
+}
+
+AVX2_INLINE void stage_rows(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t dim, const uint32_t dtype)
+{
+    const size_t stride = words_stride(dim);
+    __m256i evidence = _mm256_setzero_si256();
+    for (uint32_t j = 0; j < n; j++) {
+        const uint8_t *row = rows[j];
+        uint16_t *words = to + j * stride;
+        uint32_t d = 0;
+        for (; d + 32 <= dim; d += 32) {
+            if (avx2_hides_nan(dtype)) {
+                evidence = avx2_nan_gather32(evidence, row + d, dtype);
+            }
+            _mm256_store_si256((__m256i *)(void *)(words + d), avx2_words16(row + d, dtype));
+            _mm256_store_si256((__m256i *)(void *)(words + d + 16), avx2_words16(row + d + 16, dtype));
+        }
+        for (; d < dim; d += 8) {
+            if (avx2_hides_nan(dtype)) {
+                evidence = avx2_nan_gather8(evidence, row + d, dtype);
+            }
+            _mm_store_si128((__m128i *)(void *)(words + d), avx2_words8(row + d, dtype, false));
+        }
+    }
+    if (avx2_hides_nan(dtype) && avx2_nan_found(evidence, dtype)) {
+        for (uint32_t j = 0; j < n; j++) {
+            for (uint32_t d = 0; d < dim; d += 8) {
+                _mm_store_si128((__m128i *)(void *)(to + j * stride + d), avx2_words8(rows[j] + d, dtype, true));
+            }
+        }
+    }
+}
+
+static void stage(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t dim, uint32_t dtype)
+{
+    switch (dtype) {
+    case OCT_DTYPE_E4M3FN:
+        stage_rows(to, rows, n, dim, OCT_DTYPE_E4M3FN);
+        break;
+    case OCT_DTYPE_E4M3FNUZ:
+        stage_rows(to, rows, n, dim, OCT_DTYPE_E4M3FNUZ);
+        break;
+    default:
+        stage_rows(to, rows, n, dim, OCT_DTYPE_E5M2);
+        break;
+    }
+}
 
 /* ---- softmax ------------------------------------------------------------------------------------------------------------- */
 
 /* Scratch of a tile. */
 typedef struct few_scratch {
-    float s[(BLOCK + 8) * 4];
-    avx2_block block, visible; /* visible: the keys of the block that one row sees */
-    float *decoded;            /* [BLOCK][dim], for blocks that hold a NaN byte */
+    float s[(BLOCK + 12) * PASS];
+    avx2_block blocks[2], visible; /* this block and the next; visible: the keys of a block that one row sees */
+    uint16_t *k_words, *v_words;   /* [BLOCK][words_stride] */
+    const uint8_t *k_rows[BLOCK + 16], *v_rows[BLOCK + 16]; /* rows of the same; past the block its last one again */
     uint8_t *stage;
 } few_scratch;
 
@@ -300,48 +362,41 @@ static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, u
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
-/* The rows to use for a block: the stored ones, or decoded f32 ones when there is a NaN byte among them (then *dtype becomes f32). */
-static const uint8_t *const *check_rows(const uint8_t *const *rows, const uint8_t **decoded_rows, float *decoded, uint32_t n, uint32_t dim,
-                                        uint32_t *dtype)
-{
-    __m256i evidence = _mm256_setzero_si256();
-    if (*dtype == OCT_DTYPE_E4M3FN) {
-        for (uint32_t j = 0; j < n; j++) {
-            evidence = avx2_nan_gather(evidence, rows[j], dim, OCT_DTYPE_E4M3FN);
-        }
-    } else if (*dtype == OCT_DTYPE_E4M3FNUZ) {
-        for (uint32_t j = 0; j < n; j++) {
-            evidence = avx2_nan_gather(evidence, rows[j], dim, OCT_DTYPE_E4M3FNUZ);
-        }
-    } else {
-        return rows;
-    }
-    if (!avx2_nan_found(evidence, *dtype)) {
-        return rows;
-    }
-    formats[*dtype].decode(decoded, dim, rows, n, dim);
-    for (uint32_t j = 0; j < n + 8; j++) {
-        decoded_rows[j] = (const uint8_t *)(decoded + (size_t)(j < n ? j : n - 1) * dim);
-    }
-    *dtype = OCT_DTYPE_F32;
-    return decoded_rows;
-}
-
-/* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. */
-static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const avx2_block *b, uint32_t i0, uint32_t n_vectors)
+/* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. next_block: the one after it, or NULL. */
+static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const avx2_block *b, const avx2_block *next_block, uint32_t i0,
+                       uint32_t n_vectors)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
-    const uint32_t row = n_vectors == 3 ? 4 : n_vectors;
     const float factor = tile->score_scale * avx2_unit(spec->k.dtype);
-    const uint8_t *decoded_rows[BLOCK + 8];
+    const uint32_t n_passes = (n_vectors + PASS - 1) / PASS;
+    ahead k_next = { b->k, 0 }, v_next = { b->v, 0 };
     uint32_t k_dtype = spec->k.dtype, v_dtype = spec->v.dtype;
-    float keep[4];
+    const uint8_t *const *k = b->k, *const *v = b->v;
 
-    const uint8_t *const *k = check_rows(b->k, decoded_rows, scratch->decoded, b->n, spec->dim_k, &k_dtype);
-    formats[k_dtype].score[n_vectors - 1](scratch->s, tile->q + i0 * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k);
-    softmax(tile, b, scratch->s, row, n_vectors, factor, tile->m + i0, tile->z + i0, keep);
-    const uint8_t *const *v = check_rows(b->v, decoded_rows, scratch->decoded, b->n, spec->dim_v, &v_dtype);
-    formats[v_dtype].value[n_vectors - 1](tile->o + i0 * tile->o_stride, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v);
+    if (avx2_is_half_of_f16(k_dtype)) {
+        stage(scratch->k_words, k, b->n, spec->dim_k, k_dtype);
+        k = scratch->k_rows;
+        k_dtype = OCT_DTYPE_F16;
+    }
+    if (avx2_is_half_of_f16(v_dtype)) {
+        stage(scratch->v_words, v, b->n, spec->dim_v, v_dtype);
+        v = scratch->v_rows;
+        v_dtype = OCT_DTYPE_F16;
+    }
+    if (next_block != NULL) {
+        k_next = (ahead){ next_block->k, spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) };
+        v_next = (ahead){ next_block->v, spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) };
+    }
+    for (uint32_t pass = 0, i = 0; pass < n_passes; pass++) {
+        const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i;
+        float keep[PASS];
+        formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
+        softmax(tile, b, scratch->s, row_of(n), n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
+        formats[v_dtype].value[n - 1](tile->o + (i0 + i) * tile->o_stride, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v,
+                                         v_next);
+        k_next.row_bytes = v_next.row_bytes = 0;
+        i = next;
+    }
 }
 
 /* Takes a block of which each row sees its own part. */
@@ -364,53 +419,93 @@ static void take_edge(const oct__attn_tile *tile, few_scratch *scratch, const av
         if (n == 0) {
             continue;
         }
-        for (uint32_t j = n; j < n + 8; j++) {
+        for (uint32_t j = n; j < n + 12; j++) {
             visible->k[j] = visible->k[n - 1];
             visible->v[j] = visible->v[n - 1];
         }
         visible->n = n;
-        take_block(tile, scratch, visible, r * tile->n_heads, tile->n_heads);
+        take_block(tile, scratch, visible, NULL, r * tile->n_heads, tile->n_heads);
     }
+}
+
+static size_t round_64(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
 }
 
 size_t oct__attn_few_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    const size_t dim = spec->dim_k > spec->dim_v ? spec->dim_k : spec->dim_v;
-    (void)n_vectors; /* never more than OCT__AVX2_FEW */
-    return (sizeof(few_scratch) + 63) / 64 * 64 + BLOCK * dim * sizeof(float) + avx2_stage_bytes(spec, AVX2_BLOCK_MAX);
+    (void)n_vectors; /* they are taken PASS at a time */
+    return round_64(sizeof(few_scratch)) + BLOCK * (words_stride(spec->dim_k) + words_stride(spec->dim_v)) * sizeof(uint16_t) +
+           avx2_stage_bytes(spec, AVX2_BLOCK_MAX);
+}
+
+/* Keys of the block that starts at `first`. */
+static uint32_t block_length(int64_t first, int64_t key1)
+{
+    const int64_t end = (first / BLOCK + 1) * BLOCK;
+    return (uint32_t)((end < key1 ? end : key1) - first);
+}
+
+static void lay_out(few_scratch *scratch, const oct_kv_spec *spec)
+{
+    const size_t k_stride = words_stride(spec->dim_k), v_stride = words_stride(spec->dim_v);
+    scratch->k_words = (uint16_t *)(void *)((uint8_t *)scratch + round_64(sizeof(few_scratch)));
+    scratch->v_words = scratch->k_words + BLOCK * k_stride;
+    scratch->stage = (uint8_t *)(scratch->v_words + BLOCK * v_stride);
+    for (uint32_t j = 0; j < BLOCK + 16; j++) {
+        const uint32_t row = j < BLOCK ? j : BLOCK - 1;
+        scratch->k_rows[j] = (const uint8_t *)(scratch->k_words + row * k_stride);
+        scratch->v_rows[j] = (const uint8_t *)(scratch->v_words + row * v_stride);
+    }
 }
 
 void oct__attn_few__avx2(const oct__attn_tile *tile)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
-    const size_t dim = spec->dim_k > spec->dim_v ? spec->dim_k : spec->dim_v;
     const uint32_t n_vectors = tile->n_rows * tile->n_heads;
-    const float v_unit = avx2_unit(spec->v.dtype);
+    const __m256 v_unit = _mm256_set1_ps(avx2_unit(spec->v.dtype));
     few_scratch *scratch = tile->scratch;
+    avx2_block *now = &scratch->blocks[0], *next = &scratch->blocks[1];
     int64_t key0, key1;
 
-    scratch->decoded = (float *)(void *)((uint8_t *)tile->scratch + (sizeof(few_scratch) + 63) / 64 * 64);
-    scratch->stage = (uint8_t *)(scratch->decoded + BLOCK * dim);
+    lay_out(scratch, spec);
     for (uint32_t i = 0; i < n_vectors; i++) {
         tile->m[i] = -INFINITY;
         tile->z[i] = 0.0f;
         memset(tile->o + i * tile->o_stride, 0, spec->dim_v * sizeof(float));
     }
     avx2_tile_range(tile, &key0, &key1);
+    if (key0 < key1) {
+        avx2_block_point(now, tile, key0, block_length(key0, key1), BLOCK, scratch->stage);
+    }
     for (int64_t first = key0; first < key1;) {
-        const int64_t end = (first / BLOCK + 1) * BLOCK < key1 ? (first / BLOCK + 1) * BLOCK : key1;
-        avx2_block_point(&scratch->block, tile, first, (uint32_t)(end - first), scratch->stage);
+        const int64_t end = first + now->n;
+        /* V5D has one stage, so its next block can't be pointed at before this one is done. */
+        const bool has_next = end < key1 && spec->layout != OCT_LAYOUT_V5D;
+        if (has_next) {
+            avx2_block_point(next, tile, end, block_length(end, key1), BLOCK, NULL);
+            avx2_block_scales_ahead(next, tile);
+        }
+        avx2_block_scales(now, tile);
         if (avx2_all_see(tile, first, end)) {
-            take_block(tile, scratch, &scratch->block, 0, n_vectors);
+            take_block(tile, scratch, now, has_next ? next : NULL, 0, n_vectors);
         } else {
-            take_edge(tile, scratch, &scratch->block);
+            take_edge(tile, scratch, now);
         }
         first = end;
+        if (has_next) {
+            avx2_block *swap = now;
+            now = next;
+            next = swap;
+        } else if (end < key1) {
+            avx2_block_point(now, tile, end, block_length(end, key1), BLOCK, scratch->stage);
+        }
     }
-    for (uint32_t i = 0; i < n_vectors && v_unit != 1.0f; i++) {
+    for (uint32_t i = 0; i < n_vectors; i++) {
         for (uint32_t d = 0; d < spec->dim_v; d += 8) {
             float *o = tile->o + i * tile->o_stride + d;
-            _mm256_store_ps(o, _mm256_mul_ps(_mm256_load_ps(o), _mm256_set1_ps(v_unit)));
+            _mm256_store_ps(o, _mm256_mul_ps(_mm256_load_ps(o), v_unit));
         }
     }
 }

@@ -456,7 +456,8 @@ void oct__attn_many__avx2(const oct__attn_tile *tile)
     avx2_tile_range(tile, &key0, &key1);
     for (int64_t first = key0; first < key1;) {
         const int64_t next = (first / block + 1) * block, end = next < key1 ? next : key1;
-        avx2_block_point(&x->block, tile, first, (uint32_t)(end - first), x->stage);
+        avx2_block_point(&x->block, tile, first, (uint32_t)(end - first), block, x->stage);
+        avx2_block_scales(&x->block, tile);
         take_block(tile, x);
         first = end;
     }

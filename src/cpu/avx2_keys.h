@@ -96,9 +96,9 @@ static inline void avx2_stage_v5d(uint8_t *rows, size_t row_bytes, const oct_kv_
 typedef struct avx2_block {
     int64_t first;
     uint32_t n;
-    /* Stored rows of K and V. A few entries past n repeat the last one, so that kernels may take keys in groups. */
-    const uint8_t *k[AVX2_BLOCK_MAX + 8], *v[AVX2_BLOCK_MAX + 8];
-    float k_scale[AVX2_BLOCK_MAX], v_scale[AVX2_BLOCK_MAX]; /* only filled when dynamic */
+    /* Stored rows of K and V. Entries past n repeat the last one, so that kernels may take keys in groups. */
+    const uint8_t *k[AVX2_BLOCK_MAX + 16], *v[AVX2_BLOCK_MAX + 16];
+    float k_scale[AVX2_BLOCK_MAX], v_scale[AVX2_BLOCK_MAX]; /* by avx2_block_scales, when dynamic */
 } avx2_block;
 
 /* Bytes of V5D staging for blocks of n keys; 0 for the other layouts. */
@@ -113,15 +113,14 @@ static inline size_t avx2_stage_bytes(const oct_kv_spec *spec, uint32_t n)
 /* A row of a page that nobody sees and that may be gone: zeros in every format. */
 static const uint8_t avx2_no_row[512 * 4] = { 0 };
 
-/* Points the block at the keys [first, first + n). stage: avx2_stage_bytes of memory. */
-static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, int64_t first, uint32_t n, uint8_t *stage)
+/* Points the block at the keys [first, first + n), and on to `room` + 16 entries. stage: avx2_stage_bytes of memory. */
+static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, int64_t first, uint32_t n, uint32_t room, uint8_t *stage)
 {
     const oct_kv_layer *kv = tile->kv;
     const oct_kv_spec *spec = &kv->spec;
     const uint32_t head = tile->head_kv, page_size = spec->page_size;
     const size_t k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
     const size_t k_bytes = spec->dim_k * k_size, v_bytes = spec->dim_v * v_size;
-    const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
     int64_t page_index = first / page_size;
     uint32_t token = (uint32_t)(first % page_size);
 
@@ -133,7 +132,6 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
         if (page < 0) {
             for (uint32_t i = 0; i < take; i++) {
                 b->k[j + i] = b->v[j + i] = avx2_no_row;
-                b->k_scale[j + i] = b->v_scale[j + i] = 0.0f;
             }
             j += take;
             continue;
@@ -159,17 +157,70 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
                 b->v[j + i] = v + (int64_t)i * kv->v_token_stride * (int64_t)v_size;
             }
         }
-        for (uint32_t i = 0; k_dynamic && i < take; i++) {
-            b->k_scale[j + i] = avx2_token_scale(kv->k_token_scale, spec->k.scale_dtype, oct__k_scale_index(kv, page, token + i, head));
-        }
-        for (uint32_t i = 0; v_dynamic && i < take; i++) {
-            b->v_scale[j + i] = avx2_token_scale(kv->v_token_scale, spec->v.scale_dtype, oct__v_scale_index(kv, page, token + i, head));
+        j += take;
+    }
+    for (uint32_t j = n; j < room + 16; j++) {
+        b->k[j] = b->k[n - 1];
+        b->v[j] = b->v[n - 1];
+    }
+}
+
+/* The dynamic scales of one tensor for the keys of the block, spread over their pages. */
+static inline void avx2_gather_scales(float *to, const avx2_block *b, const oct__attn_tile *tile, const void *scales, uint32_t scale_dtype,
+                                      int64_t page_stride)
+{
+    const uint32_t page_size = tile->kv->spec.page_size, heads = tile->kv->spec.heads;
+    int64_t page_index = b->first / page_size;
+    uint32_t token = (uint32_t)(b->first % page_size);
+    for (uint32_t j = 0; j < b->n; page_index++, token = 0) {
+        const uint32_t take = page_size - token < b->n - j ? page_size - token : b->n - j;
+        const int64_t page = tile->pages[page_index];
+        const int64_t at = page * page_stride + (int64_t)token * heads + tile->head_kv;
+        for (uint32_t i = 0; i < take; i++) {
+            to[j + i] = page < 0 ? 0.0f : avx2_token_scale(scales, scale_dtype, at + (int64_t)i * heads);
         }
         j += take;
     }
-    for (uint32_t j = n; j < n + 8; j++) {
-        b->k[j] = b->k[n - 1];
-        b->v[j] = b->v[n - 1];
+}
+
+/* Fills k_scale and v_scale where the pool has dynamic scales. */
+static inline void avx2_block_scales(avx2_block *b, const oct__attn_tile *tile)
+{
+    const oct_kv_layer *kv = tile->kv;
+    if (kv->spec.k.scale_mode == OCT_SCALE_TOKEN_HEAD) {
+        avx2_gather_scales(b->k_scale, b, tile, kv->k_token_scale, kv->spec.k.scale_dtype, kv->k_scale_page_stride);
+    }
+    if (kv->spec.v.scale_mode == OCT_SCALE_TOKEN_HEAD) {
+        avx2_gather_scales(b->v_scale, b, tile, kv->v_token_scale, kv->spec.v.scale_dtype, kv->v_scale_page_stride);
+    }
+}
+
+/* Asks for the scales of a block that comes later. */
+static inline void avx2_block_scales_ahead(const avx2_block *b, const oct__attn_tile *tile)
+{
+    const oct_kv_layer *kv = tile->kv;
+    const uint32_t page_size = kv->spec.page_size;
+    const bool k_dynamic = kv->spec.k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = kv->spec.v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    const size_t k_size = oct__dtype_size_bytes(kv->spec.k.scale_dtype), v_size = oct__dtype_size_bytes(kv->spec.v.scale_dtype);
+    for (uint32_t j = 0; (k_dynamic || v_dynamic) && j < b->n; j++) {
+        const int64_t page = tile->pages[(b->first + j) / page_size];
+        const uint32_t token = (uint32_t)((b->first + j) % page_size);
+        if (page >= 0 && k_dynamic) {
+            _mm_prefetch((const char *)kv->k_token_scale + oct__k_scale_index(kv, page, token, tile->head_kv) * (int64_t)k_size, _MM_HINT_T0);
+        }
+        if (page >= 0 && v_dynamic) {
+            _mm_prefetch((const char *)kv->v_token_scale + oct__v_scale_index(kv, page, token, tile->head_kv) * (int64_t)v_size, _MM_HINT_T0);
+        }
+    }
+}
+
+/* Asks for the bytes of stored rows that a later block reads. */
+AVX2_INLINE void avx2_rows_ahead(const uint8_t *const *rows, uint32_t n, uint32_t row_bytes)
+{
+    for (uint32_t j = 0; j < n; j++) {
+        for (uint32_t at = 0; at < row_bytes; at += 64) {
+            _mm_prefetch((const char *)rows[j] + at, _MM_HINT_T0);
+        }
     }
 }
 
@@ -178,23 +229,33 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
 /* Decodes n rows of dim elements into f32 rows that are `stride` floats apart, in avx2_unit()s of the format. */
 typedef void avx2_decode_fn(float *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim);
 
+AVX2_INLINE void avx2_decode16(float *to, const uint8_t *at, uint32_t dtype)
+{
+    __m256 low, high;
+    avx2_load16(at, dtype, &low, &high);
+    _mm256_storeu_ps(to, low);
+    _mm256_storeu_ps(to + 8, high);
+}
+
 AVX2_INLINE void avx2_decode(float *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, uint32_t dtype)
 {
+    const size_t size = avx2_size(dtype);
     __m256i evidence = _mm256_setzero_si256();
     for (uint32_t j = 0; j < n; j++, to += stride) {
         const uint8_t *row = rows[j];
         uint32_t d = 0;
-        if (avx2_hides_nan(dtype)) {
-            evidence = avx2_nan_gather(evidence, row, dim, dtype);
+        for (; d + 32 <= dim; d += 32) {
+            if (avx2_hides_nan(dtype)) {
+                evidence = avx2_nan_gather32(evidence, row + d, dtype);
+            }
+            avx2_decode16(to + d, row + d * size, dtype);
+            avx2_decode16(to + d + 16, row + (d + 16) * size, dtype);
         }
-        for (; d + 16 <= dim; d += 16) {
-            __m256 low, high;
-            avx2_load16(row + d * avx2_size(dtype), dtype, &low, &high);
-            _mm256_storeu_ps(to + d, low);
-            _mm256_storeu_ps(to + d + 8, high);
-        }
-        if (d < dim) {
-            _mm256_storeu_ps(to + d, avx2_load8(row + d * avx2_size(dtype), dtype));
+        for (; d < dim; d += 8) {
+            if (avx2_hides_nan(dtype)) {
+                evidence = avx2_nan_gather8(evidence, row + d, dtype);
+            }
+            _mm256_storeu_ps(to + d, avx2_load8(row + d * size, dtype));
         }
     }
     if (avx2_hides_nan(dtype) && avx2_nan_found(evidence, dtype)) {

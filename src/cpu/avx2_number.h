@@ -20,7 +20,13 @@
 #include "octavo/kv.h"
 
 #define AVX2_INLINE static inline __attribute__((always_inline))
+/* Before a loop over an array of registers, which stay registers only if the loop is gone early enough; clang takes gcc's pragma for a
+ * request to unroll late, and the array goes to the stack. */
+#if defined(__clang__)
+#define AVX2_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define AVX2_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* ---- decoding -------------------------------------------------------------------------------------------------------- */
 
@@ -41,6 +47,39 @@ AVX2_INLINE bool avx2_hides_nan(uint32_t dtype)
     return dtype == OCT_DTYPE_E4M3FN || dtype == OCT_DTYPE_E4M3FNUZ;
 }
 
+/* Formats that are f16 with its bits moved: kernels that read an element more than once keep those words. */
+AVX2_INLINE bool avx2_is_half_of_f16(uint32_t dtype)
+{
+    return dtype == OCT_DTYPE_E4M3FN || dtype == OCT_DTYPE_E4M3FNUZ || dtype == OCT_DTYPE_E5M2;
+}
+
+/* The f16 words of eight such elements, in avx2_unit()s; NaN bytes of e4m3 too when `with_nan`. */
+AVX2_INLINE __m128i avx2_words8(const uint8_t *at, uint32_t dtype, bool with_nan)
+{
+    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)at);
+    if (dtype == OCT_DTYPE_E5M2) {
+        return _mm_unpacklo_epi8(_mm_setzero_si128(), bytes);
+    }
+    const __m128i wide = _mm_cvtepi8_epi16(bytes); /* the sign lands in bits 15 and 14 below, and 14 is cleared */
+    const __m128i words = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xBF80));
+    if (!with_nan) {
+        return words;
+    }
+    const __m128i is_nan = dtype == OCT_DTYPE_E4M3FN ? _mm_cmpeq_epi16(_mm_or_si128(wide, _mm_set1_epi16((short)0xFF80)), _mm_set1_epi16(-1))
+                                                     : _mm_cmpeq_epi16(wide, _mm_set1_epi16(-128));
+    return _mm_or_si128(words, is_nan); /* all ones is a NaN of f16 */
+}
+
+/* And of sixteen. */
+AVX2_INLINE __m256i avx2_words16(const uint8_t *at, uint32_t dtype)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+    if (dtype == OCT_DTYPE_E5M2) { /* each byte becomes the upper one of a word */
+        return _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
+    }
+    return _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7), _mm256_set1_epi16((short)0xBF80));
+}
+
 /* Eight elements. Reads exactly 8 * size bytes, at any alignment. */
 AVX2_INLINE __m256 avx2_load8(const uint8_t *at, uint32_t dtype)
 {
@@ -52,52 +91,37 @@ AVX2_INLINE __m256 avx2_load8(const uint8_t *at, uint32_t dtype)
         return _mm256_cvtph_ps(_mm_loadu_si128(x));
     case OCT_DTYPE_BF16:
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(x)), 16));
-    case OCT_DTYPE_E5M2: /* the upper byte of f16 */
-        return _mm256_cvtph_ps(_mm_unpacklo_epi8(_mm_setzero_si128(), _mm_loadl_epi64(x)));
     case OCT_DTYPE_I8:
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(x)));
-    default: /* e4m3fn, e4m3fnuz: the sign lands in bits 15 and 14, and 14 is cleared */
-        return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(x)), 7), _mm_set1_epi16((short)0xBF80)));
+    default: /* e4m3fn, e4m3fnuz, e5m2 */
+        return _mm256_cvtph_ps(avx2_words8(at, dtype, false));
     }
 }
 
 /* Sixteen elements; reads exactly 16 * size bytes. */
 AVX2_INLINE void avx2_load16(const uint8_t *at, uint32_t dtype, __m256 *low, __m256 *high)
 {
-    __m256i words;
-    const __m128i *x = (const __m128i *)(const void *)at;
-    switch (dtype) {
-    case OCT_DTYPE_E4M3FN:
-    case OCT_DTYPE_E4M3FNUZ:
-        words = _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(x)), 7), _mm256_set1_epi16((short)0xBF80));
-        break;
-    case OCT_DTYPE_E5M2:
-        words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(x)), 8);
-        break;
-    default:
+    if (!avx2_is_half_of_f16(dtype)) {
         *low = avx2_load8(at, dtype);
         *high = avx2_load8(at + 8 * avx2_size(dtype), dtype);
         return;
     }
+    const __m256i words = avx2_words16(at, dtype);
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128(words));
     *high = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
 }
 
-/* Gathers evidence of NaN bytes among dim (a multiple of 8) stored elements; avx2_nan_found tells. */
-AVX2_INLINE __m256i avx2_nan_gather(__m256i evidence, const uint8_t *at, uint32_t dim, uint32_t dtype)
+/* Gathers evidence of NaN bytes among 32 stored elements, or 8; avx2_nan_found tells. fn: 0x7F and 0xFF are the largest bytes once the
+ * sign is set; fnuz: 0x80 is the only byte that is the least signed one. */
+AVX2_INLINE __m256i avx2_nan_gather32(__m256i evidence, const uint8_t *at, uint32_t dtype)
 {
-    /* fn: 0x7F and 0xFF are the largest bytes once the sign is set; fnuz: 0x80 is the only byte that is the least signed one. */
-    const __m256i fn_sign = _mm256_set1_epi8((char)0x80);
-    uint32_t d = 0;
-    for (; d + 32 <= dim; d += 32) {
-        const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)(at + d));
-        evidence = dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, fn_sign)) : _mm256_min_epi8(evidence, bytes);
-    }
-    for (; d < dim; d += 8) {
-        const __m256i bytes = _mm256_zextsi128_si256(_mm_loadl_epi64((const __m128i *)(const void *)(at + d)));
-        evidence = dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, fn_sign)) : _mm256_min_epi8(evidence, bytes);
-    }
-    return evidence;
+    const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)at);
+    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80))) : _mm256_min_epi8(evidence, bytes);
+}
+AVX2_INLINE __m256i avx2_nan_gather8(__m256i evidence, const uint8_t *at, uint32_t dtype)
+{
+    const __m256i bytes = _mm256_zextsi128_si256(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80))) : _mm256_min_epi8(evidence, bytes);
 }
 
 AVX2_INLINE bool avx2_nan_found(__m256i evidence, uint32_t dtype)
@@ -109,14 +133,7 @@ AVX2_INLINE bool avx2_nan_found(__m256i evidence, uint32_t dtype)
 /* As avx2_load8, NaN bytes of e4m3 included. Slow; only for blocks that hold one. */
 AVX2_INLINE __m256 avx2_load8_nan(const uint8_t *at, uint32_t dtype)
 {
-    const __m256 value = avx2_load8(at, dtype);
-    if (!avx2_hides_nan(dtype)) {
-        return value;
-    }
-    const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)at);
-    const __m128i is_nan = dtype == OCT_DTYPE_E4M3FN ? _mm_cmpeq_epi8(_mm_or_si128(bytes, _mm_set1_epi8((char)0x80)), _mm_set1_epi8((char)0xFF))
-                                                     : _mm_cmpeq_epi8(bytes, _mm_set1_epi8((char)0x80));
-    return _mm256_or_ps(value, _mm256_castsi256_ps(_mm256_cvtepi8_epi32(is_nan)));
+    return avx2_is_half_of_f16(dtype) ? _mm256_cvtph_ps(avx2_words8(at, dtype, true)) : avx2_load8(at, dtype);
 }
 
 /* ---- functions ------------------------------------------------------------------------------------------------------- */

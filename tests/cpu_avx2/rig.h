@@ -67,6 +67,7 @@ static inline rig_guarded rig_guard(size_t bytes)
     if (g.map == MAP_FAILED || mprotect(g.map + body, 4096, PROT_NONE) != 0) {
         abort();
     }
+    (void)madvise(g.map, body, MADV_HUGEPAGE);
     g.at = g.map + body - bytes;
     return g;
 }
