@@ -29,6 +29,7 @@ enum {
 struct oct__threads {
     const oct__allocator *allocator;
     uint32_t n_threads, n_started;
+    int spins;                  /* SPINS; 0 with more threads than CPUs, where spinning takes the CPU from who has work */
     size_t size_bytes;
 
     pthread_mutex_t owner;      /* held by the caller of a run */
@@ -102,7 +103,7 @@ static void *worker(void *argument)
     uint32_t last_run = 0;
     for (;;) {
         int spins = 0;
-        while (!run_is_new(t, last_run) && spins < SPINS) {
+        while (!run_is_new(t, last_run) && spins < t->spins) {
             pause_briefly();
             spins++;
         }
@@ -144,7 +145,7 @@ static void threads_run(oct__threads *t, uint32_t nth, oct_task task, void *arg)
     wake(t);
     run_parts(t, run);
 
-    for (int spins = 0; spins < SPINS && atomic_load_explicit(&t->done, memory_order_acquire) != nth; spins++) {
+    for (int spins = 0; spins < t->spins && atomic_load_explicit(&t->done, memory_order_acquire) != nth; spins++) {
         pause_briefly();
     }
     if (atomic_load(&t->done) != nth) {
@@ -212,6 +213,7 @@ oct_status oct__threads_create(const oct__allocator *allocator, uint32_t n_threa
     memset(t, 0, size_bytes);
     t->allocator = allocator;
     t->n_threads = n_threads;
+    t->spins = n_threads <= oct__threads_usable_cpus() ? SPINS : 0;
     t->size_bytes = size_bytes;
     pthread_mutex_init(&t->owner, NULL);
     pthread_mutex_init(&t->mutex, NULL);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "host/error.h"
+#include "plan/gate.h"
 
 /* What rows are compared on before there is a batch. */
 static const int32_t nominal_indptr[OCT__PLAN_OPS][2] = { { 0, 1 }, { 0, 512 } };
@@ -78,13 +79,14 @@ static oct_status choose(oct_plan *plan, const char *where, oct_error *error)
 
 /* ---- life --------------------------------------------------------------------------------------------------------------- */
 
-/* Room for any row that may ever be chosen, so that update need not look again. */
+/* Room for any row that may ever be chosen, so that update need not look again. A row whose gates fail is not even asked: its file may be
+ * compiled for instructions that this machine lacks. */
 static size_t scratch_stride(const oct_plan *plan)
 {
     size_t largest = 0;
     for (uint32_t row = 0; row < plan->n_rows; row++) {
         const oct__variant *v = &plan->rows[row];
-        if (v->op == OCT__OP_attn_decode || v->op == OCT__OP_attn_extend) {
+        if ((v->op == OCT__OP_attn_decode || v->op == OCT__OP_attn_extend) && oct__gates_first_failed(v, &plan->facts) == NULL) {
             const size_t bytes = oct__attn_run_scratch_bytes(&plan->spec, v->tile_vectors) + v->scratch(&plan->spec.kv, v->tile_vectors);
             largest = bytes > largest ? bytes : largest;
         }
