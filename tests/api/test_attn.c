@@ -251,6 +251,68 @@ static void shares_make_the_whole(void **state)
     oct_plan_destroy(plan);
 }
 
+/* A sequence of 3333 keys alone, among others before and after it, and with other numbers of threads: the same bits. */
+static void a_deterministic_row_does_not_know_its_mates(void **state)
+{
+    (void)state;
+    enum { LONG = 3333, PAGES = 1200, MATES = 7 };
+    problem p;
+    problem_init(&p);
+    unsigned char *k = malloc(PAGES * PAGE_SIZE * HEADS * DIM), *v = malloc(PAGES * PAGE_SIZE * HEADS * DIM);
+    float *v_scale = malloc(PAGES * PAGE_SIZE * HEADS * sizeof(float)), first[HEADS_Q * DIM], out[(MATES + 1) * HEADS_Q * DIM], q[(MATES + 1) * HEADS_Q * DIM];
+    int32_t *table = malloc((MATES + 1) * PAGES * sizeof(int32_t)), indptr[MATES + 2] = { 0 }, kv_len[MATES + 1];
+    uint32_t noise = 1;
+    for (int i = 0; i < PAGES * PAGE_SIZE * HEADS * DIM; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        k[i] = (unsigned char)(noise >> 24 & 0xb7);   /* e4m3fn up to 1.75, no NaN */
+        v[i] = (unsigned char)(noise >> 16);
+    }
+    for (int i = 0; i < PAGES * PAGE_SIZE * HEADS; i++) {
+        v_scale[i] = 0.01f * (float)(1 + i % 7);
+    }
+    p.layer.k = k;
+    p.layer.v = v;
+    p.layer.v_token_scale = v_scale;
+    p.layer.n_pages = PAGES;
+    p.spec.deterministic = 1;
+    for (uint32_t n = 1; n <= MATES + 1; n += MATES) {
+        for (uint32_t at = 0; at < n; at++) {
+            for (uint32_t n_threads = 1; n_threads <= 3; n_threads++) {
+                oct_plan *plan;
+                p.spec.max_threads = n_threads;
+                for (uint32_t i = 0; i < n; i++) {
+                    indptr[i + 1] = (int32_t)i + 1;
+                    kv_len[i] = i == at ? LONG : (int32_t)(97 * i + 500 * at) % 4000 + 1;
+                    for (int page = 0; page < PAGES; page++) {
+                        table[i * PAGES + (uint32_t)page] = (page * 7 + (i == at ? 0 : (int32_t)i)) % PAGES;
+                    }
+                    for (int d = 0; d < HEADS_Q * DIM; d++) {
+                        q[i * HEADS_Q * DIM + (uint32_t)d] = (float)((d * 5 + (i == at ? 0 : (int32_t)i)) % 13) * 0.1f - 0.6f;
+                    }
+                }
+                const oct_attn_batch batch = { .struct_size = sizeof(batch), .n_sequences = n, .qo_indptr = indptr, .block_table = table, .seq_lens = kv_len, .max_pages = PAGES,
+                                               .n_pages = PAGES };
+                p.args.q = q;
+                p.args.out = out;
+                p.args.lse = NULL;
+                assert_int_equal(oct_plan_create(context, &p.spec, &plan, NULL), OCT_OK);
+                assert_int_equal(oct_plan_update(plan, &batch, NULL), OCT_OK);
+                assert_int_equal(oct_attn_run(plan, &p.args), OCT_OK);
+                if (n == 1 && n_threads == 1) {
+                    memcpy(first, out, sizeof(first));
+                }
+                assert_memory_equal(first, out + at * HEADS_Q * DIM, sizeof(first));
+                oct_plan_destroy(plan);
+            }
+        }
+    }
+    assert_true(isfinite(first[0]) && first[0] != first[1]);
+    free(k);
+    free(v);
+    free(v_scale);
+    free(table);
+}
+
 static void runs_allocate_nothing(void **state)
 {
     (void)state;
@@ -337,6 +399,7 @@ int main(void)
         cmocka_unit_test(missing_pointers),
         cmocka_unit_test(unusual_but_legal_arguments_pass),
         cmocka_unit_test(shares_make_the_whole),
+        cmocka_unit_test(a_deterministic_row_does_not_know_its_mates),
         cmocka_unit_test(runs_allocate_nothing),
         cmocka_unit_test(merges_are_checked),
     };

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "host/clock.h"
 #include "host/threads.h"
 
 static const oct__allocator c_library;
@@ -202,6 +203,17 @@ static void creation_fails_cleanly(void **state)
     assert_true(oct__threads_usable_cpus() >= 1);
 }
 
+static void time_goes_on(void **state)
+{
+    (void)state;
+    const struct timespec two_ms = { 0, 2000000 };
+    const uint64_t before = oct__clock_ns();
+    const double before_seconds = oct__clock_seconds();
+    nanosleep(&two_ms, NULL);
+    assert_in_range(oct__clock_ns() - before, 1990000, 60000000000);
+    assert_true(oct__clock_seconds() - before_seconds >= 1.99e-3 && oct__clock_seconds() - before_seconds < 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +224,7 @@ int main(void)
         cmocka_unit_test(runs_from_several_threads_do_not_meet),
         cmocka_unit_test(a_hook_is_asked_for_at_most_max_threads),
         cmocka_unit_test(creation_fails_cleanly),
+        cmocka_unit_test(time_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
