@@ -37,7 +37,7 @@ static const app_flag flags[] = {
     { "--save", "FILE", APP_TEXTS, OPTION(saves), 0, 0, false, "write it to FILE as well, in the form that its ending says: .txt, .md, .json, .csv; may be given several times" },
     { "--formats", "LIST", APP_TEXT, OPTION(formats), 0, 0, false,
       "caches to compare, the base first: names as of -ctk of octavo run, K/V where they differ, or llama:f16, llama:q8_0 for llama.cpp's own "
-      "(f16,bf16,e4m3,e4m3:layer,e4m3:token,e5m2,i8,i8+rot/i8,i8+rot/e4m3,f16/e4m3,llama:f16,llama:q8_0)" },
+      "(the list below)" },
     { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads; 0: the machine's cores (0)" },
     { "-c, --ctx-size", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "longest context; depths are cut to it; 0: the model's (0)" },
     { "--depths", "LIST", APP_TEXT, OPTION(depths), 0, 0, false, "tokens in the cache when speed is measured; none: don't measure it (0,2048,8192)" },
@@ -111,7 +111,7 @@ static bool read_options(comparison *c, int argc, char **argv, int *code)
 {
     compare_options *const o = &c->options;
     *o = (compare_options){
-        .prompt = "Explain in two sentences why the sky is blue.", .form = "text", .formats = compare_default_formats, .depths = "0,2048,8192", .n_tokens = 1024,
+        .prompt = "Explain in two sentences why the sky is blue.", .form = "text", .formats = COMPARE_DEFAULT_FORMATS, .depths = "0,2048,8192", .n_tokens = 1024,
         .chunk_tokens = 512, .n_rounds = 3, .prefill_tokens = 256, .decode_tokens = 16, .answer_tokens = 12, .block_size = 16,
     };
     /* --quick is a set of defaults: what is said beside it counts. */
@@ -481,7 +481,7 @@ const app_command app_command_compare = {
     .name = "compare",
     .summary = "what cache formats cost and gain on a model, in one table",
     .operands = "-m MODEL.gguf [flags]",
-    .notes = "Each format runs the same tokens; the first of --formats is the base of KL and same-top-1. Calibrated scales come from a chronicle of another seed.",
+    .notes = "Formats: " COMPARE_DEFAULT_FORMATS "\nEach format runs the same tokens; the first of --formats is the base of KL and same-top-1. Calibrated scales come from a chronicle of another seed.",
     .flags = flags,
     .n_flags = sizeof(flags) / sizeof(flags[0]),
     .run = run,

@@ -9,9 +9,6 @@
 
 static const char where[] = "octavo compare";
 
-/* What is recommended keeps K rotated and V plain, as int8_rotated does: only K's loss is worth the turn. */
-const char compare_default_formats[] = "f16,bf16,e4m3,e4m3:layer,e4m3:token,e5m2,i8,i8+rot/i8,i8+rot/e4m3,f16/e4m3,llama:f16,llama:q8_0";
-
 static const struct { const char *name, *label; } labels[] = {
     { "e4m3", "e4m3, scale 1" },
     { "e4m3:layer", "e4m3, layer scales" },

@@ -6,8 +6,9 @@
 
 enum { COMPARE_MAX_FORMATS = 24 };
 
-/* What the table shows; the first is the base. */
-extern const char compare_default_formats[];
+/* What is compared where nobody says; the first is the base. What is recommended keeps K rotated and V plain, as int8_rotated does: only K's loss
+ * is worth the turn. */
+#define COMPARE_DEFAULT_FORMATS "f16,bf16,e4m3,e4m3:layer,e4m3:token,e5m2,i8,i8+rot/i8,i8+rot/e4m3,f16/e4m3,llama:f16,llama:q8_0"
 
 typedef struct compare_format {
     char name[56];              /* as typed: "f16", "i8+rot/e4m3" (K/V), "llama:q8_0" */

@@ -135,6 +135,12 @@ oct_status compare_speed_measure(compare_runner *runners, uint32_t n_runners, co
     if (prefill == NULL || decode == NULL) {
         status = oct__error_set(error, OCT_OUT_OF_MEMORY, where, "out of memory for the times of %zu turns", n_turns);
     }
+    /* The first prefill of a runner builds its graph and touches its memory: it is not timed. */
+    for (uint32_t r = 0; r < n_runners && status == OCT_OK; r++) {
+        const float *logits;
+        status = compare_runner_step(&runners[r], o->tokens, o->prefill_tokens, 1, &logits, error);
+        status = status == OCT_OK ? compare_runner_empty(&runners[r], error) : status;
+    }
     for (uint32_t d = 0; d < o->n_depths && status == OCT_OK; d++) {
         status = measure_depth(runners, n_runners, o, o->depths[d], prefill, decode, progress, error);
         for (uint32_t r = 0; r < n_runners && status == OCT_OK; r++) {

@@ -1,0 +1,23 @@
+"""The default model: it answers, and its caches rank as doc/NUMERICS.md says."""
+import json
+
+
+def test_it_knows_a_capital(octavo, smollm2):
+    for name in ("f16", "fp8", "int8_rotated"):
+        text = octavo("run", "-m", smollm2, "-p", "What is the capital of France?", "-n", "16", "--temp", "0", "--kv-cache-dtype", name).out
+        assert "Paris" in text, (name, text)
+
+
+def test_compare_quick(octavo, smollm2, root):
+    rows = json.loads(octavo("compare", "-m", smollm2, "--quick", "-o", "json", "--f32-weights", "--f32-dir", f"{root}/build/models").out)
+    f32 = {row["format"]: row for row in rows if "F32" in row["model"]}
+    as_is = {row["format"]: row for row in rows if "F32" not in row["model"]}
+    assert len(f32) == len(as_is) == 12
+    kl = {name: row["kld_mean"] for name, row in f32.items()}
+    assert kl["llama:f16"] < 1e-5, "one mathematics in both engines"
+    assert kl["i8+rot/i8"] < kl["i8"] < kl["e4m3"] < kl["e5m2"]
+    assert kl["i8+rot/i8"] < kl["e4m3"] / 5
+    assert as_is["f16"]["kv_bytes_per_token"] == 30 * 2 * 3 * 64 * 2
+    assert as_is["e4m3"]["kv_bytes_per_token"] * 2 == as_is["f16"]["kv_bytes_per_token"]
+    for row in as_is.values():
+        assert row["prefill_tps"]["0"] > 1 and row["decode_tps"]["0"] > 1
