@@ -50,7 +50,7 @@ bool oct__axes_are_apart(const oct__axis *axes, uint32_t n_axes, int64_t inner, 
         return false;
     }
     /* From the smallest stride up: each must step over all that lies within. No more than four axes, so no sort. */
-    int64_t span = inner, last = 0;
+    int64_t span = inner;
     uint32_t used = 0;
     for (uint32_t step = 0; step < n_axes; step++) {
         uint32_t next = n_axes;
@@ -63,10 +63,9 @@ bool oct__axes_are_apart(const oct__axis *axes, uint32_t n_axes, int64_t inner, 
             return true;
         }
         used |= 1u << next;
-        if (axes[next].stride < span || axes[next].stride < last) {
+        if (axes[next].stride < span) {
             return false;
         }
-        last = axes[next].stride;
         span += (axes[next].n - 1) * axes[next].stride;
     }
     return true;

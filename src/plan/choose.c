@@ -126,13 +126,13 @@ oct_status oct__choose(const oct__variant *rows, uint32_t n_rows, oct__op op, co
 
 /* ---- per call: no rules, no words --------------------------------------------------------------------------------------- */
 
-static const oct__variant *cheapest(oct__op op, const oct__facts *facts, const oct__facts *facts_too, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
+const oct__variant *oct__choose_cheapest(const oct__variant *rows, uint32_t n_rows, oct__op op, const oct__facts *facts, const oct__facts *facts_too,
+                                         const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
-    uint32_t n_rows;
-    const oct__variant *rows = oct__variants(&n_rows), *best = NULL;
+    const oct__variant *best = NULL;
     double best_seconds = 0;
     for (uint32_t i = 0; i < n_rows; i++) {
-        if (rows[i].op != op || oct__gates_first_failed(&rows[i], facts) != NULL || (facts_too != NULL && oct__gates_first_failed(&rows[i], facts_too) != NULL)) {
+        if (rows[i].op != op || oct__gates_first_failed(&rows[i], facts) != NULL || oct__gates_first_failed(&rows[i], facts_too) != NULL) {
             continue;
         }
         const double seconds = oct__cost_seconds(&rows[i].cost, rates, amount, n_threads);
@@ -147,17 +147,18 @@ static const oct__variant *cheapest(oct__op op, const oct__facts *facts, const o
 const oct__variant *oct__choose_write(const oct__machine *machine, const oct_kv_spec *spec, const oct_kv_spec *spec_window, uint32_t src_dtype, int64_t n_tokens,
                                       uint32_t n_threads)
 {
+    uint32_t n_rows;
+    const oct__variant *rows = oct__variants(&n_rows);
     const oct__facts facts = oct__facts_of_write(&machine->facts, spec, src_dtype);
+    const oct__facts facts_window = oct__facts_of_write(&machine->facts, spec_window != NULL ? spec_window : spec, src_dtype);
     const oct__amount amount = oct__amount_of_write(spec, src_dtype, n_tokens);
-    if (spec_window == NULL) {
-        return cheapest(OCT__OP_kv_write, &facts, NULL, &machine->rates, &amount, n_threads);
-    }
-    const oct__facts facts_window = oct__facts_of_write(&machine->facts, spec_window, src_dtype);
-    return cheapest(OCT__OP_kv_write, &facts, &facts_window, &machine->rates, &amount, n_threads);
+    return oct__choose_cheapest(rows, n_rows, OCT__OP_kv_write, &facts, &facts_window, &machine->rates, &amount, n_threads);
 }
 
-const oct__variant *oct__choose_merge(const oct__machine *machine, int64_t n_rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t n_threads)
+const oct__variant *oct__choose_merge(const oct__machine *machine, int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t n_threads)
 {
-    const oct__amount amount = oct__amount_of_merge(n_rows, heads, dim, n_parts);
-    return cheapest(OCT__OP_attn_merge, &machine->facts, NULL, &machine->rates, &amount, n_threads);
+    uint32_t n_rows;
+    const oct__variant *table = oct__variants(&n_rows);
+    const oct__amount amount = oct__amount_of_merge(rows, heads, dim, n_parts);
+    return oct__choose_cheapest(table, n_rows, OCT__OP_attn_merge, &machine->facts, &machine->facts, &machine->rates, &amount, n_threads);
 }

@@ -31,11 +31,14 @@ oct_status oct__rules_read(const oct__variant *rows, uint32_t n_rows, uint32_t o
 oct_status oct__choose(const oct__variant *rows, uint32_t n_rows, oct__op op, const oct__facts *facts, const oct__rules *rules,
                        const double *seconds, const char *where, const oct__variant **chosen, oct_error *error);
 
-/* The same for a write of n_tokens into one layer or, with spec_window, two at once: every gate must hold for both. NULL: no row can. Never allocates. */
+/* Without rules and words, for calls that have neither: the row of lowest predicted time whose gates hold for both sets of facts, the first of
+ * equals; NULL when there is none. */
+const oct__variant *oct__choose_cheapest(const oct__variant *rows, uint32_t n_rows, oct__op op, const oct__facts *facts, const oct__facts *facts_too,
+                                         const oct__rates *rates, const oct__amount *amount, uint32_t n_threads);
+
+/* The table's row for a write of n_tokens into one layer or, with spec_window, two at once; and for a merge. NULL: no row can. */
 const oct__variant *oct__choose_write(const oct__machine *machine, const oct_kv_spec *spec, const oct_kv_spec *spec_window, uint32_t src_dtype, int64_t n_tokens,
                                       uint32_t n_threads);
-
-/* The row for a merge. */
-const oct__variant *oct__choose_merge(const oct__machine *machine, int64_t n_rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t n_threads);
+const oct__variant *oct__choose_merge(const oct__machine *machine, int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t n_threads);
 
 #endif

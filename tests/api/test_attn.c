@@ -120,6 +120,7 @@ static void layers(void **state)
     REFUSED(l->spec.heads = 0, "args.layer.spec.heads is 0");
     REFUSED(l->n_pages = -1, "args.layer.n_pages is -1");
     REFUSED(l->n_pages = 7, "the batch uses page 7, args.layer has 7 pages");
+    REFUSED(l->n_pages = 7; p.block_table[0] = 7; p.block_table[4] = 5, "the batch uses page 7, args.layer has 7 pages");
     REFUSED(l->k = NULL, "args.layer.k is NULL");
     REFUSED(l->v = NULL, "args.layer.v is NULL");
     REFUSED(l->k_head_stride = DIM - 1, "args.layer: k strides (page 128, token 32, head 15) let vectors overlap");
@@ -144,6 +145,8 @@ static void layer_scales(void **state)
     REFUSED(l->v_token_scale = AT(p.v_token_scale, 2), "args.layer.v_token_scale is not aligned to its elements");
     REFUSED(l->v_scale = p.k_scale, "args.layer.v_scale is given, but scale mode token_head does not read it; must be NULL");
     REFUSED(l->v_scale_page_stride = 7, "args.layer.v_scale_page_stride is 7; must be at least page_size x heads = 8");
+    REFUSED(p.spec.kv.k.scale_mode = l->spec.k.scale_mode = OCT_SCALE_LAYER; p.k_scale[0] = -2, "args.layer.k_scale[0] (head 0) is -2; must be finite and > 0");
+    REFUSED(p.spec.kv.k.scale_mode = l->spec.k.scale_mode = OCT_SCALE_TENSOR; l->k_scale = NULL, "args.layer.k_scale is NULL; scale mode tensor reads it");
     /* By channel: heads x dim numbers, all of them looked at. */
     REFUSED(p.spec.kv.k.scale_mode = l->spec.k.scale_mode = OCT_SCALE_CHANNEL; p.k_scale[HEADS * DIM - 1] = 0, "args.layer.k_scale[31] (head 1) is 0");
     /* 16-bit pages have no scale. */
@@ -210,6 +213,13 @@ static void unusual_but_legal_arguments_pass(void **state)
     p.layer.v_page_stride *= 2;
     assert_int_equal(oct_attn_check(plan, &p.args, &error), OCT_OK);
     assert_string_equal(error.text, "");
+    /* A layer without pages, for a batch without any. */
+    const oct_attn_batch none = { .struct_size = sizeof(none) };
+    assert_int_equal(oct_plan_update(plan, &none, NULL), OCT_OK);
+    p.layer.n_pages = 0;
+    p.layer.k = p.layer.v = p.layer.v_token_scale = NULL;
+    assert_int_equal(oct_attn_check(plan, &p.args, &error), OCT_OK);
+    assert_int_equal(oct_attn_run(plan, &p.args), OCT_OK);
     oct_plan_destroy(plan);
 }
 

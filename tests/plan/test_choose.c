@@ -121,6 +121,30 @@ static void bad_names_are_named(void **state)
     assert_true(strlen(error.text) < sizeof(error.text));
 }
 
+/* A write into two layers takes a row that can do both. */
+static void a_row_must_suit_both_destinations(void **state)
+{
+    (void)state;
+    static const oct__gate needs_32[] = { { OCT__FACT_HEAD_DIM_K, OCT__GATE_MULT, 32, "" } };
+    static const oct__variant writes[] = {
+        { .op = OCT__OP_attn_merge, .cost = { 1, 0, 0, 0 } },
+        { .op = OCT__OP_kv_write, .cost = { 100, 0, 0, 0 } },
+        { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
+        { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
+    };
+    const oct__rates machine = { 1e9, 1e9, 1, "test" };
+    const oct__amount amount = { .items = 5 };
+    oct__facts wide = { { 0 } }, narrow = { { 0 } };
+    wide.v[OCT__FACT_HEAD_DIM_K] = 64;
+    narrow.v[OCT__FACT_HEAD_DIM_K] = 80;
+    assert_ptr_equal(oct__choose_cheapest(writes, 4, OCT__OP_kv_write, &wide, &wide, &machine, &amount, 1), &writes[2]);
+    assert_ptr_equal(oct__choose_cheapest(writes, 4, OCT__OP_kv_write, &wide, &narrow, &machine, &amount, 1), &writes[1]);
+    assert_ptr_equal(oct__choose_cheapest(writes, 4, OCT__OP_kv_write, &narrow, &wide, &machine, &amount, 1), &writes[1]);
+    assert_ptr_equal(oct__choose_cheapest(writes, 1, OCT__OP_attn_merge, &wide, &wide, &machine, &amount, 1), &writes[0]);
+    assert_null(oct__choose_cheapest(writes, 4, OCT__OP_attn_decode, &wide, &wide, &machine, &amount, 1));
+    assert_null(oct__choose_cheapest(writes + 2, 2, OCT__OP_kv_write, &wide, &narrow, &machine, &amount, 1));
+}
+
 /* ---- the table that ships ------------------------------------------------------------------------------------------------ */
 
 static void every_row_is_whole_and_has_a_name_of_its_own(void **state)
@@ -169,6 +193,7 @@ int main(void)
         cmocka_unit_test(force_and_deny_are_obeyed),
         cmocka_unit_test(what_cannot_be_is_a_status_never_a_fallback),
         cmocka_unit_test(bad_names_are_named),
+        cmocka_unit_test(a_row_must_suit_both_destinations),
         cmocka_unit_test(every_row_is_whole_and_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
