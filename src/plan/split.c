@@ -11,6 +11,7 @@ enum {
     SPLIT_KEYS_MIN = 256,        /* below this the merge costs more than the waiting */
     SPLIT_KEYS_ALIGN = 64,       /* a whole number of V5D chunks and of every kernel's key block */
     SPLITS_MAX = 64,
+    SPLIT_KEYS_MAX = 8192,       /* an f32 sum loses what is below half a unit of it: longer sums would lose in proportion to their keys */
     ITEMS_PER_THREAD = 4,        /* so that the last item to end is a small part of the whole */
     FIXED_DECODE_KEYS = 512,     /* deterministic mode */
     FIXED_EXTEND_KEYS = 2048,
@@ -147,15 +148,18 @@ static cutting cutting_of(const oct__split *split, const oct__variant *variant, 
         if (variant->op == OCT__OP_attn_decode) {
             return cut_at_multiples(key0, key1, FIXED_DECODE_KEYS);
         }
-        return n_tiles >= FIXED_EXTEND_TILES ? whole : cut_at_multiples(key0, key1, FIXED_EXTEND_KEYS);
+        return cut_at_multiples(key0, key1, n_tiles >= FIXED_EXTEND_TILES ? SPLIT_KEYS_MAX : FIXED_EXTEND_KEYS);
     }
     if (split->seconds_per_split <= 0 || seconds <= split->seconds_per_split) {
-        return whole;
+        return n_keys <= SPLIT_KEYS_MAX ? whole : cut_at_multiples(key0, key1, SPLIT_KEYS_MAX);
     }
     const double wanted = seconds / split->seconds_per_split;
     int64_t n = n_keys / SPLIT_KEYS_MIN < SPLITS_MAX ? n_keys / SPLIT_KEYS_MIN : SPLITS_MAX;
     if (wanted < (double)n) {
         n = (int64_t)wanted + 1;
+    }
+    if (n < (n_keys + SPLIT_KEYS_MAX - 1) / SPLIT_KEYS_MAX) {
+        n = (n_keys + SPLIT_KEYS_MAX - 1) / SPLIT_KEYS_MAX;
     }
     if (n <= 1) {
         return whole;
