@@ -155,9 +155,11 @@ void oct__attn__scalar(const oct__attn_tile *tile)
         }
     }
     for (uint32_t i = 0; i < n_vectors; i++) {
-        /* m leaves in f32; what that rounds off goes into z and o, so that nothing is lost at large scores. */
+        /* m leaves in f32; what that rounds off goes into z and o, so that nothing is lost at large scores. Beyond 2^24 a unit of f32 is
+         * more than the exponent of z and o could take; out = o / z does not need it. */
         tile->m[i] = (float)m[i];
-        const double rest = m[i] == -INFINITY ? 1.0 : exp(m[i] - (double)tile->m[i]);
+        const double rounded_off = m[i] - (double)tile->m[i];
+        const double rest = fabs(rounded_off) <= 1.0 ? exp(rounded_off) : 1.0;
         tile->z[i] = (float)(z[i] * rest);
         for (uint32_t d = 0; d < dim_v; d++) {
             tile->o[i * (size_t)tile->o_stride + d] = (float)(o[i * (size_t)dim_v + d] * rest);
