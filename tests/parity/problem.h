@@ -91,8 +91,8 @@ int problem_make(problem *p, const problem_shape *shape);
 void problem_drop(problem *p);
 
 /* A problem of some sequences of another, in this order, over the same pages; each with its rows [first_row, first_row + n_rows) only and
- * its first kv_len keys. Drop it before `all`. Not for shapes with a mask. 0 on success. */
-typedef struct problem_part { int32_t sequence, first_row, n_rows, kv_len; } problem_part;
+ * kv_len keys from page first_page on. Drop it before `all`. Not for shapes with a mask. 0 on success. */
+typedef struct problem_part { int32_t sequence, first_row, n_rows, kv_len, first_page; } problem_part;
 int problem_select(problem *view, const problem *all, const problem_part *parts, int32_t n);
 problem_part problem_whole(const problem *all, int32_t sequence);
 

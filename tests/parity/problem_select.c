@@ -6,7 +6,7 @@
 
 problem_part problem_whole(const problem *all, int32_t sequence)
 {
-    return (problem_part){ sequence, 0, all->qo_indptr[sequence + 1] - all->qo_indptr[sequence], all->kv_len[sequence] };
+    return (problem_part){ sequence, 0, all->qo_indptr[sequence + 1] - all->qo_indptr[sequence], all->kv_len[sequence], 0 };
 }
 
 static int make_lists(problem *view, const problem *all, const problem_part *parts, int32_t n)
@@ -23,7 +23,7 @@ static int make_lists(problem *view, const problem *all, const problem_part *par
     if (view->qo_indptr == NULL || view->kv_len == NULL || view->page_at == NULL || view->pages == NULL || view->table_pages == NULL)
         return -1;
     for (int32_t i = 0; i < n; i++) {
-        const int64_t own = (parts[i].kv_len + page_size - 1) / page_size, from = all->page_at[parts[i].sequence];
+        const int64_t own = (parts[i].kv_len + page_size - 1) / page_size, from = all->page_at[parts[i].sequence] + parts[i].first_page;
         memcpy(view->pages + at, all->pages + from, (size_t)own * sizeof *view->pages);
         memcpy(view->table_pages + at, all->pages + from, (size_t)own * sizeof *view->pages);
         at += own;

@@ -1,0 +1,36 @@
+/* faults.h: the fault tests and what they share. */
+#ifndef FAULTS_H
+#define FAULTS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "parity/isolate.h"
+#include "parity/problem.h"
+#include "parity/roster.h"
+#include "parity/write_case.h"
+
+#define FAULT(name) void fault_##name(void **state);
+#define SLOW_FAULT(name) FAULT(name)
+#include "faults/faults.def"
+#undef FAULT
+#undef SLOW_FAULT
+
+#define COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
+
+/* Runs the cases in children and asserts that none failed. */
+#define RUN_CASES(title, n, seconds, run) assert_int_equal(isolate_run(title, n, seconds, run, NULL), 0)
+
+/* Calls body(p, force) for every pair of variants that can run p; body judges what lies in p->out and returns failures. */
+typedef int64_t fault_body(problem *p, const char *force, void *arg);
+int64_t fault_each_pair(problem *p, fault_body *body, void *arg);
+
+/* K and V formats of a shape, both the same. */
+void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode);
+
+#endif
