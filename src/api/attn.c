@@ -228,8 +228,8 @@ static oct_status check_merge(oct_attn_merge_args *args, const oct_attn_merge_ar
 static void merge_task(void *arg, uint32_t ith, uint32_t nth)
 {
     const checked_merge *m = arg;
-    const int64_t n = m->args.rows;
-    const int64_t row0 = n / nth * ith + n % nth * ith / nth, row1 = n / nth * (ith + 1) + n % nth * (ith + 1) / nth;
+    int64_t row0, row1;
+    oct__executor_share(m->args.rows, ith, nth, &row0, &row1);
     if (row0 < row1) {
         m->variant->merge(&m->args, row0, row1);
     }

@@ -223,8 +223,8 @@ static oct_status check_write_logged(checked_write *w, oct_context *context, con
 
 static void write_share(const checked_write *w, uint32_t ith, uint32_t nth)
 {
-    const int64_t n = w->args.n_tokens;
-    const int64_t token0 = n / nth * ith + n % nth * ith / nth, token1 = n / nth * (ith + 1) + n % nth * (ith + 1) / nth;
+    int64_t token0, token1;
+    oct__executor_share(w->args.n_tokens, ith, nth, &token0, &token1);
     if (token0 < token1) {
         w->variant->write(&w->args, token0, token1, w->args.k_counts != NULL ? w->args.k_counts + ith : NULL, w->args.v_counts != NULL ? w->args.v_counts + ith : NULL);
     }

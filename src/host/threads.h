@@ -37,4 +37,12 @@ typedef struct oct__executor {
  * nth is cut to max_threads; 0 counts as 1. */
 void oct__executor_run(const oct__executor *executor, uint32_t nth, oct_task task, void *arg);
 
+/* The share of part ith of nth in n things, [*begin, *end): every thing in one share, shares in order and equal but for one. n >= 0. */
+static inline void oct__executor_share(int64_t n, uint32_t ith, uint32_t nth, int64_t *begin, int64_t *end)
+{
+    const int64_t each = n / nth, rest = n % nth;
+    *begin = each * ith + (ith < rest ? ith : rest);
+    *end = *begin + each + (ith < rest);
+}
+
 #endif

@@ -18,6 +18,12 @@ static void defaults_and_null(void **state)
     assert_string_equal(error.where, "oct_context_create");
 }
 
+static void no_threads(void *user, uint32_t nth, oct_task task, void *arg)
+{
+    (void)user, (void)nth, (void)task, (void)arg;
+    fail_msg("nothing was to be run");
+}
+
 static void half_an_allocator_and_too_many_threads_are_refused(void **state)
 {
     (void)state;
@@ -35,6 +41,9 @@ static void half_an_allocator_and_too_many_threads_are_refused(void **state)
     assert_int_equal(oct_context_create(&options, &context, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.max_threads is 1025; must be at most 1024");
     assert_null(context);
+    const oct_context_options most = { .struct_size = sizeof(most), .max_threads = 1024, .parallel_for = no_threads };
+    assert_int_equal(oct_context_create(&most, &context, &error), OCT_OK);
+    oct_context_destroy(context);
 }
 
 static void memory_comes_from_the_hooks_and_goes_back(void **state)
@@ -82,11 +91,21 @@ static void work_goes_through_the_thread_hook_and_errors_to_the_log(void **state
     assert_int_equal(oct_context_create(&options, &context, NULL), OCT_OK);
     enum { ROWS = 5000 };
     float *out = calloc(2 * ROWS * DIM, sizeof(float)), *lse = calloc(2 * ROWS, sizeof(float)), *merged = calloc(ROWS * DIM, sizeof(float));
+    for (int i = 0; i < ROWS * DIM; i++) {
+        out[i] = (float)i;
+        out[ROWS * DIM + i] = (float)(3 * i + 2);
+        merged[i] = NAN;
+    }
     oct_attn_merge_args merge = { .struct_size = sizeof(merge), .n_parts = 2, .rows = ROWS, .heads = 1, .dim = DIM, .out = out, .out_part_stride = ROWS * DIM, .out_row_stride = DIM,
                                   .lse = lse, .lse_part_stride = ROWS, .lse_row_stride = 1, .merged = merged, .merged_row_stride = DIM };
     assert_int_equal(oct_attn_merge(context, &merge), OCT_OK);
     assert_int_equal(r.n_calls, 1);
     assert_int_equal(r.nth, 3);
+    for (int i = 0; i < ROWS * DIM; i++) {   /* equal weights of i and 3i + 2 */
+        if (fabsf(merged[i] - (float)(2 * i + 1)) > (float)(2 * i + 1) * 1e-5f) {
+            fail_msg("merged[%d] is %g", i, (double)merged[i]);
+        }
+    }
     merge.heads = 0;
     assert_int_equal(oct_attn_merge(context, &merge), OCT_INVALID_ARGUMENT);
     assert_int_equal(r.level, 0);
@@ -110,6 +129,24 @@ static void the_machine_is_put_into_words(void **state)
     assert_words(text, "cpu  ");
     assert_words(text, "threads  ");
     assert_words(text, "GB/s");
+    /* Each feature stands in the line it belongs to, and no number stands in either. */
+    char has[2048], lacks[2048];
+    assert_int_equal(sscanf(strstr(text, "\nhas") + 1, "%2047[^\n]", has), 1);
+    assert_int_equal(sscanf(strstr(text, "\nlacks") + 1, "%2047[^\n]", lacks), 1);
+    strcat(has, " ");
+    strcat(lacks, " ");
+    for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
+        const char *const numbers[] = { "cpu.cores", "cpu.l2_bytes", "cpu.l3_bytes", "cpu.vendor", "cpu.family", "cpu.model" };
+        char word[64];
+        bool is_number = false;
+        snprintf(word, sizeof(word), " %s ", oct__fact_name((oct__fact)fact));
+        for (int i = 0; i < 6; i++) {
+            is_number |= strcmp(oct__fact_name((oct__fact)fact), numbers[i]) == 0;
+        }
+        const bool is_feature = oct__fact_is_machine((oct__fact)fact) && !is_number;
+        assert_int_equal(strstr(has, word) != NULL, is_feature && context->machine.facts.v[fact] != 0);
+        assert_int_equal(strstr(lacks, word) != NULL, is_feature && context->machine.facts.v[fact] == 0);
+    }
     length = oct_context_machine(context, OCT_TEXT_JSON, text, sizeof(text));
     assert_int_equal(strlen(text), length);
     assert_words(text, "{\"cpu\": \"");

@@ -158,6 +158,24 @@ static void counts(void **state)
     assert_int_equal(w.counts[0].n_values + w.counts[1].n_values, 4 * N_TOKENS * HEADS * DIM);   /* added to, never reset */
 }
 
+static void the_least_rope_is_legal(void **state)
+{
+    (void)state;
+    problem p;
+    window w;
+    window_init(&w, &p);
+    p.write.rope = &w.rope;
+    p.write.positions = p.positions;
+    w.rope.n_dims = 2;
+    w.rope.style = 1;
+    w.rope.position_scale = 0;   /* every angle 0: legal, if useless */
+    assert_int_equal(oct_kv_write(context, &p.write), OCT_OK);
+    problem plain;
+    problem_init(&plain);
+    assert_int_equal(oct_kv_write(context, &plain.write), OCT_OK);
+    assert_memory_equal(plain.k, p.k, sizeof(p.k));
+}
+
 static void missing_pointers(void **state)
 {
     (void)state;
@@ -253,6 +271,7 @@ int main(void)
         cmocka_unit_test(layers),
         cmocka_unit_test(rope),
         cmocka_unit_test(counts),
+        cmocka_unit_test(the_least_rope_is_legal),
         cmocka_unit_test(missing_pointers),
         cmocka_unit_test(only_named_slots_change),
         cmocka_unit_test(shares_make_the_whole),

@@ -203,6 +203,24 @@ static void creation_fails_cleanly(void **state)
     assert_true(oct__threads_usable_cpus() >= 1);
 }
 
+static void shares_are_even_and_complete(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = { 0, 1, 2, 7, 64, 1000003, INT64_MAX };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (uint32_t nth = 1; nth <= 17; nth++) {
+            int64_t at = 0;
+            for (uint32_t ith = 0; ith < nth; ith++) {
+                int64_t begin, end;
+                oct__executor_share(sizes[i], ith, nth, &begin, &end);
+                assert_true(begin == at && (end - begin == sizes[i] / nth || end - begin == sizes[i] / nth + 1));
+                at = end;
+            }
+            assert_true(at == sizes[i]);
+        }
+    }
+}
+
 static void time_goes_on(void **state)
 {
     (void)state;
@@ -224,6 +242,7 @@ int main(void)
         cmocka_unit_test(runs_from_several_threads_do_not_meet),
         cmocka_unit_test(a_hook_is_asked_for_at_most_max_threads),
         cmocka_unit_test(creation_fails_cleanly),
+        cmocka_unit_test(shares_are_even_and_complete),
         cmocka_unit_test(time_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
