@@ -11,7 +11,7 @@ def pytest_addoption(parser):
     parser.addoption("--octavo", required=True, help="the program under test")
     parser.addoption("--root", required=True, help="the repository")
     parser.addoption("--library", required=True, help="liboctavo.a")
-    parser.addoption("--compiler", required=True, help="the C compiler of the build, with its flags separated by ';'")
+    parser.addoption("--compiler", required=True, help="the C compiler of the build and its instrumentation, separated by '|'")
 
 
 class Octavo:

@@ -9,7 +9,7 @@ def test_the_example(root, request, tmp_path):
     assert len(blocks) == 1
     source = tmp_path / "example.c"
     source.write_text(blocks[0])
-    compiler = request.config.getoption("--compiler").split(";")
+    compiler = [word for word in request.config.getoption("--compiler").split("|") if word]
     subprocess.run([*compiler, "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{root}/include", source, request.config.getoption("--library"), "-lm", "-pthread",
                     "-o", tmp_path / "example"], check=True)
     result = subprocess.run([tmp_path / "example"], capture_output=True, text=True, timeout=60, check=True)
