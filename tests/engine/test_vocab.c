@@ -145,7 +145,7 @@ static void long_texts(void **state)
 {
     (void)state;
     octe_vocab *v = open_vocab(NULL, NULL);
-    enum { N = 200000 };
+    enum { N = 20000 };
     char *text = malloc(N);
     int32_t *tokens;
     uint32_t n;

@@ -1,0 +1,211 @@
+/* The engine against libllama on f32 copies of the two real models: 64 greedy tokens on 20 prompts, one of them past 1,400 tokens. libllama
+ * chooses, both follow: every step's argmax must agree and 1 - cos of the logits stay within 1e-6, with f32 caches and no flash
+ * attention there. Windows and RoPE that are off by a little must break this check.
+ *
+ * usage: engine_equality_models MODEL.gguf    exit 77 when the file is missing
+ * The f32 copy is made once, in a folder "f32" beside the model. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/compare_logits.h"
+#include "engine/engine.h"
+#include "engine/prompts.h"
+#include "engine/reference.h"
+#include "engine/vocab.h"
+
+#define BOUND 1e-6
+enum { N_GREEDY = 64, N_SHORT = N_PROMPTS - 1, SHORT_CONTEXT = 112, LONG_CONTEXT = 1700, ROWS = 512, LEAST_LONG = 1400 };
+
+static const char *model_path;
+static char f32_path[1024];
+static octe_model *model;
+static octe_vocab *vocab;
+static uint32_t V;
+static int32_t *tokens[N_PROMPTS];
+static uint32_t n_tokens[N_PROMPTS];
+/* libllama's choices, and for the long prompt its logits after the prompt: what the negative controls are judged by. */
+static int32_t greedy[N_PROMPTS][N_GREEDY];
+static float *long_logits;
+
+#define CHECK(call)                                                   \
+    do {                                                              \
+        oct_error error = OCT_ERROR_INIT;                             \
+        oct_error *const e_ = &error;                                 \
+        if ((call) != OCT_OK) {                                       \
+            fail_msg("%s: %s", #call, error.text);                    \
+        }                                                             \
+    } while (0)
+
+static octe_engine *open_engine(uint32_t n_sequences, uint32_t context, octe_engine_test test)
+{
+    octe_engine *e;
+    octe_engine_options o;
+    octe_engine_options_init(&o);
+    o.kv.k.dtype = o.kv.v.dtype = OCT_DTYPE_F32;
+    o.max_sequences = n_sequences;
+    o.max_context_tokens = context;
+    o.max_step_rows = ROWS;
+    o.max_step_logits = n_sequences;
+    o.test = test;
+    CHECK(octe_engine_open(model, &o, &e, e_));
+    return e;
+}
+
+static octe_reference *open_reference(uint32_t n_sequences, uint32_t context)
+{
+    octe_reference *r;
+    const octe_reference_options o = {
+        .max_context_tokens = context, .max_sequences = n_sequences, .max_step_rows = ROWS, .cache = OCTE_REFERENCE_F32, .flash = OCTE_REFERENCE_FLASH_OFF};
+    CHECK(octe_reference_open(f32_path, &o, &r, e_));
+    return r;
+}
+
+/* Prompts first .. first + n - 1 as sequences 0 .. n - 1: the prompts, then 64 steps of all together. */
+static logits_match follow(int first, uint32_t n, uint32_t context)
+{
+    octe_engine *e = open_engine(n, context, (octe_engine_test){0});
+    octe_reference *r = open_reference(n, context);
+    logits_match m = {0};
+    octe_part parts[N_PROMPTS];
+    const float *ours, *theirs;
+    for (uint32_t s = 0; s < n; s++) {
+        CHECK(octe_engine_prefill(e, s, tokens[first + (int)s], n_tokens[first + (int)s], &ours, e_));
+        CHECK(octe_reference_prefill(r, s, tokens[first + (int)s], n_tokens[first + (int)s], &theirs, e_));
+        logits_match_add(&m, ours, theirs, V);
+        greedy[first + (int)s][0] = (int32_t)logits_argmax(theirs, V);
+        parts[s] = (octe_part){s, 1, greedy[first + (int)s], 1};
+        if (first + (int)s == N_PROMPTS - 1) {
+            long_logits = malloc(V * sizeof(*long_logits));
+            memcpy(long_logits, theirs, V * sizeof(*long_logits));
+        }
+    }
+    for (int k = 1; k < N_GREEDY; k++) {
+        CHECK(octe_engine_step(e, parts, n, &ours, e_));
+        CHECK(octe_reference_step(r, parts, n, &theirs, e_));
+        for (uint32_t s = 0; s < n; s++) {
+            const float *row = theirs + (size_t)s * V;
+            logits_match_add(&m, ours + (size_t)s * V, row, V);
+            greedy[first + (int)s][k] = (int32_t)logits_argmax(row, V);
+            parts[s].tokens = &greedy[first + (int)s][k];
+        }
+    }
+    octe_engine_close(e);
+    octe_reference_close(r);
+    return m;
+}
+
+static void judge(const char *what, logits_match m, uint32_t expected)
+{
+    print_message("%s, %s: %u of %u greedy tokens agree, 1 - cos at most %.2e\n", octe_model_info_get(model)->architecture, what, m.n_same_top, m.n, m.worst);
+    assert_int_equal(m.n, expected);
+    assert_true(m.worst <= BOUND);
+    assert_int_equal(m.n_same_top, m.n);
+}
+
+static void short_prompts(void **state)
+{
+    (void)state;
+    judge("19 prompts in one batch", follow(0, N_SHORT, SHORT_CONTEXT), N_SHORT * N_GREEDY);
+}
+
+static void long_prompt(void **state)
+{
+    (void)state;
+    assert_true(n_tokens[N_PROMPTS - 1] > LEAST_LONG);
+    char what[64];
+    snprintf(what, sizeof(what), "a prompt of %u tokens", n_tokens[N_PROMPTS - 1]);
+    judge(what, follow(N_PROMPTS - 1, 1, LONG_CONTEXT), N_GREEDY);
+}
+
+/* Tokens alone don't see a window that is one off; the logits must. */
+static void faults_show(void **state)
+{
+    (void)state;
+    const octe_model_info *info = octe_model_info_get(model);
+    if (info->window_tokens == 0) {
+        print_message("%s has no window layers: nothing to get wrong\n", info->architecture);
+        return;
+    }
+    assert_int_equal(info->window_tokens, 512);
+    assert_non_null(long_logits);
+    const octe_engine_test faults[] = {{0}, {.window_tokens = 511}, {.window_tokens = 513}, {.rope_base_window = info->rope_base}};
+    for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+        octe_engine *e = open_engine(1, LONG_CONTEXT, faults[f]);
+        const float *logits;
+        CHECK(octe_engine_prefill(e, 0, tokens[N_PROMPTS - 1], n_tokens[N_PROMPTS - 1], &logits, e_));
+        const double d = logits_distance(logits, long_logits, V);
+        print_message("window %u, local base %g: 1 - cos %.2e\n", faults[f].window_tokens, (double)faults[f].rope_base_window, d);
+        if (f == 0) {
+            assert_true(d <= BOUND);
+        } else {
+            assert_true(d > BOUND);
+        }
+        octe_engine_close(e);
+    }
+}
+
+static int open_all(void **state)
+{
+    (void)state;
+    const char *path = model_path;
+    const char *slash = strrchr(path, '/');
+    struct stat of_model, of_copy;
+    oct_error error = OCT_ERROR_INIT;
+    char folder[900];
+    snprintf(folder, sizeof(folder), "%.*sf32", slash != NULL ? (int)(slash - path + 1) : 0, path);
+    (void)mkdir(folder, 0777);
+    snprintf(f32_path, sizeof(f32_path), "%s/%s", folder, slash != NULL ? slash + 1 : path);
+    const bool fresh = stat(path, &of_model) == 0 && stat(f32_path, &of_copy) == 0 && of_copy.st_mtime >= of_model.st_mtime;
+    if (!fresh && octe_f32_copy(path, f32_path, 0, &error) != OCT_OK) {
+        print_error("%s\n", error.text);
+        return -1;
+    }
+    if (octe_model_open(f32_path, NULL, &model, &error) != OCT_OK || octe_vocab_open(f32_path, &vocab, &error) != OCT_OK) {
+        print_error("%s\n", error.text);
+        return -1;
+    }
+    V = octe_model_info_get(model)->n_vocab;
+    for (int i = 0; i < N_PROMPTS; i++) {
+        if (octe_vocab_tokenize(vocab, prompt_at(i), SIZE_MAX, true, true, &tokens[i], &n_tokens[i], &error) != OCT_OK) {
+            print_error("%s\n", error.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_PROMPTS; i++) {
+        free(tokens[i]);
+    }
+    free(long_logits);
+    octe_vocab_close(vocab);
+    octe_model_close(model);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s MODEL.gguf\n", argv[0]);
+        return 2;
+    }
+    if (access(argv[1], R_OK) != 0) {
+        fprintf(stderr, "skipped: %s is missing; tools/setup/models.sh fetches it\n", argv[1]);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(short_prompts), cmocka_unit_test(long_prompt), cmocka_unit_test(faults_show)};
+    model_path = argv[1];
+    return cmocka_run_group_tests_name("engine_equality_models", tests, open_all, close_all);
+}
