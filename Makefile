@@ -19,13 +19,13 @@ release: setup
 	@$(CONFIGURE) -B build/release -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DOCTAVO_ENGINE=ON >build/configure.log || { cat build/configure.log; exit 1; }
 	@cmake --build build/release -j $(JOBS)
 
-# The main job on the default model; its report goes to the screen and to build/demo/report.md.
+# The main job on the default model, judged on its own chronicle and on a text of Debian's bible-kjv, with the file's weights and with F32
+# weights. The report goes to the screen, to build/demo/report.md and to build/demo/report.json.
 demo: release
 	@tools/setup/models.sh smollm2
 	@mkdir -p build/demo
-	@build/release/octavo compare -m $(MODEL) -o md >build/demo/report.md.part
-	@mv build/demo/report.md.part build/demo/report.md
-	@cat build/demo/report.md
+	@bible -f ezek40:1-ezek42:20 | sed 's/^[^ ]* //' >build/demo/ezekiel.txt
+	@build/release/octavo compare -m $(MODEL) --f32-weights -f built-in -f build/demo/ezekiel.txt --save build/demo/report.md --save build/demo/report.json
 
 # Everything, the set-up included. The last line counts what passed, failed and was skipped.
 check:
