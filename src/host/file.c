@@ -63,20 +63,17 @@ static oct_status read_open(const oct__allocator *allocator, int fd, const char 
     }
     char *bytes = NULL;
     size_t capacity = 0, used = 0;
-    /* The size is a hint only: files grow, and /proc says 0. One byte more than the limit tells "too large" from "just fits". */
-    size_t wanted = S_ISREG(about.st_mode) ? (size_t)about.st_size + 2 : 65536;
+    /* The size is a hint only: files grow, and /proc says 0. Where it is right, nothing is copied: only the end has to be seen. */
+    size_t wanted = S_ISREG(about.st_mode) && about.st_size > 0 ? (size_t)about.st_size + 1 : 65536;
     oct_status status = OCT_OK;
-    for (;;) {
-        if (capacity - used < 2) {
-            if (used > 0) {
-                wanted = capacity > SIZE_MAX / 2 ? SIZE_MAX : capacity * 2;
-            }
-            if (!grow(allocator, &bytes, &capacity, used, wanted)) {
-                status = oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for %zu bytes of '%s'", wanted, path);
-                break;
-            }
+    for (bool at_end = false; !at_end;) {
+        char probe;
+        const bool is_full = capacity > 0 && used == capacity - 1;
+        if (capacity == 0 && !grow(allocator, &bytes, &capacity, used, wanted)) {
+            status = oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for %zu bytes of '%s'", wanted, path);
+            break;
         }
-        const ssize_t n = read(fd, bytes + used, capacity - used - 1);
+        const ssize_t n = is_full ? read(fd, &probe, 1) : read(fd, bytes + used, capacity - used - 1);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -84,8 +81,14 @@ static oct_status read_open(const oct__allocator *allocator, int fd, const char 
             status = system_error(error, where, "cannot read", path, errno);
             break;
         }
-        if (n == 0) {
-            break;
+        at_end = n == 0;
+        if (is_full && !at_end) {
+            wanted = capacity > SIZE_MAX / 2 ? SIZE_MAX : capacity * 2;
+            if (!grow(allocator, &bytes, &capacity, used, wanted)) {
+                status = oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for %zu bytes of '%s'", wanted, path);
+                break;
+            }
+            bytes[used] = probe;
         }
         used += (size_t)n;
         if (used > max_bytes) {

@@ -67,6 +67,7 @@ static void json_strings_are_escaped(void **state)
         { "a\"b\\c", "\"a\\\"b\\\\c\"" },
         { "\n\t\x1f\x7f", "\"\\u000a\\u0009\\u001f\\u007f\"" },
         { "\xc3\xa9\xe4\xb8\x96\xf0\x9f\x98\x80", "\"\xc3\xa9\xe4\xb8\x96\xf0\x9f\x98\x80\"" },
+        { "\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\"\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\"" },
         { "\xff\xc3", "\"\\ufffd\\ufffd\"" },             /* no UTF-8; cut off */
         { "\xc0\xaf", "\"\\ufffd\\ufffd\"" },             /* overlong */
         { "\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"" },   /* a surrogate */

@@ -51,6 +51,8 @@ static void amounts_count_what_a_kernel_does(void **state)
     const oct__amount merge = oct__amount_of_merge(5, 9, 64, 4);
     assert_close(merge.macs, 5.0 * 9 * 4 * 64);
     assert_close(merge.exps, 5.0 * 9 * 4);
+    assert_close(merge.items, 5.0 * 9);
+    assert_close(merge.bytes, 5.0 * 9 * 4 * (64 + 1) * 4);
 }
 
 static void threads_are_woken_for_enough_work_only(void **state)

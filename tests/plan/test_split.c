@@ -189,6 +189,50 @@ static void check_items(const batch *b)
     free(first);
 }
 
+static void assert_near(double have, double want)
+{
+    if (fabs(have - want) > 1e-9 * fabs(want)) {
+        fail_msg("%.17g is not %.17g", have, want);
+    }
+}
+
+/* What costs are computed from is what the items do. */
+static void check_amounts(const batch *b)
+{
+    for (int i = 0; i < 2; i++) {
+        const oct__variant *variant = i == 0 ? b->split.decode : b->split.extend;
+        const oct__amount whole = oct__split_amount(&b->split, variant->op, variant->tile_vectors);
+        oct__amount sum = { 0, 0, 0, 0, 0 };
+        int64_t n_rows, n_keys, rows = 0, keys = 0;
+        for (int64_t j = 0; j < b->split.n_items; j++) {
+            const oct__item *item = &b->items[j];
+            if (item->variant == variant) {
+                const oct__amount amount = oct__amount_of_tiles(&b->spec.kv, 1, item->n_rows * item->n_heads, item->key1 - item->key0);
+                sum.items += item->split == 0;
+                sum.macs += amount.macs;
+                sum.converts += amount.converts;
+                sum.exps += amount.exps;
+                sum.bytes += amount.bytes;
+            }
+        }
+        assert_near(sum.items, whole.items);
+        assert_near(sum.macs, whole.macs);
+        assert_near(sum.converts, whole.converts);
+        assert_near(sum.exps, whole.exps);
+        assert_near(sum.bytes, whole.bytes);
+        oct__split_count(&b->split, variant->op, &n_rows, &n_keys);
+        for (uint32_t q = 0; q < b->split.n_sequences; q++) {
+            const int32_t n = b->qo_indptr[q + 1] - b->qo_indptr[q];
+            if (n > 0 && (n <= 16) == (i == 0)) {
+                rows += n;
+                keys += b->kv_len[q];
+            }
+        }
+        assert_int_equal(rows, n_rows);
+        assert_int_equal(keys, n_keys);
+    }
+}
+
 static void random_batches_are_covered_once(void **state)
 {
     (void)state;
@@ -201,6 +245,7 @@ static void random_batches_are_covered_once(void **state)
         batch_split(&b);
         check_items(&b);
         check_cover(&b);
+        check_amounts(&b);
         for (int64_t j = 0; b.spec.split_tokens == 0 && j < b.split.n_items; j++) {
             const oct__item *item = &b.items[j];
             assert_true(item->key1 - item->key0 <= 8192);   /* sums stay short enough for f32 */
