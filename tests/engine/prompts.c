@@ -26,7 +26,9 @@ static const char *const prompts[N_PROMPTS - 1] = {
     "He opened the old box, and inside it he found a letter that said:",
 };
 
-/* Fifty short notes that differ: enough for windows of 512 to have let most of them go. */
+/* Short notes that differ, some 1,480 tokens: enough for windows of 512 to have let most of them go. */
+enum { N_NOTES = 34 };
+
 static const char *long_prompt(void)
 {
     static char text[16384];
@@ -34,8 +36,8 @@ static const char *long_prompt(void)
     static const char *const what[] = {"counted the boats in the harbour", "mended a broken wheel", "wrote a letter to the king", "planted apple trees along the road",
                                        "told the story of the great flood"};
     static const char *const when[] = {"before the first snow", "on a quiet afternoon", "while the rain fell"};
-    size_t n = (size_t)snprintf(text, sizeof(text), "The chronicle of the valley, in fifty notes.\n");
-    for (int i = 0; i < 52; i++) {
+    size_t n = (size_t)snprintf(text, sizeof(text), "The chronicle of the valley, in many notes.\n");
+    for (int i = 0; i < N_NOTES; i++) {
         n += (size_t)snprintf(text + n, sizeof(text) - n, "Note %d. In the year %d, %s, %s %s. The harvest brought %d baskets, and the bridge held.\n", i + 1, 1620 + 3 * i,
                               when[i % 3], who[i % 7], what[i % 5], 40 + i * 13 % 57);
     }

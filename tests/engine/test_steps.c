@@ -18,7 +18,7 @@
 enum { V = TINY_VOCAB, CONTEXT = 200, ROWS = 64 };
 /* The same rows in other company: only the order of additions may differ. ggml's GELU goes through a table of f16, and a cache of few bits
  * turns a last bit into a step of its own now and then; a wrong page, position or scale gives 1e-2 and more. */
-static double bound(const char *kv) { return strcmp(kv, "f32") == 0 ? 1e-8 : strcmp(kv, "f16") == 0 ? 1e-7 : 1e-5; }
+static double bound(const char *kv) { return strcmp(kv, "f32") == 0 || strcmp(kv, "f16") == 0 ? 1e-6 : 1e-5; }
 
 static octe_model *models[2];   /* llama; gemma3 with windows */
 enum { LLAMA, GEMMA };
