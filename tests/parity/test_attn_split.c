@@ -107,7 +107,7 @@ static int64_t run_splits(void *arg, int64_t index)
 static void splits_agree_with_one_pass(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("splits", 48, 60, run_splits, NULL), 0);
+    assert_int_equal(isolate_run("splits", 32, 60, run_splits, NULL), 0);
     isolate_report();
 }
 
@@ -197,7 +197,7 @@ static int64_t run_batches(void *arg, int64_t index)
 static void batch_mates_do_not_change_bits(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("batches", 12, 60, run_batches, NULL), 0);
+    assert_int_equal(isolate_run("batches", 8, 60, run_batches, NULL), 0);
 }
 
 /* Shares in any order, on any number of threads, tiny splits: many items race for few groups. */
