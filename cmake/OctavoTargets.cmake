@@ -54,7 +54,7 @@ endfunction()
 
 # Sanitized programs must see a failed allocation as NULL, as the library promises to handle it.
 set(octavo_test_environment
-  "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1")
+  "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=print_stacktrace=1")
 
 # octavo_test_program(name engine SOURCES ... [LINK ...]): what every test and fuzz program needs.
 function(octavo_test_program name engine)
