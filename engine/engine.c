@@ -8,7 +8,7 @@
 
 #include "engine/engine_state.h"
 #include "engine/report.h"
-#include "engine/runtime.h"
+#include "host/threads.h"
 
 /* ggml's GGML_MAX_N_THREADS; above it ggml aborts. */
 enum { MAX_THREADS = 512 };
@@ -37,7 +37,7 @@ static oct_status resolve(octe_engine *e, const octe_engine_options *given, oct_
     if (o->pool_tokens < 0) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "pool_tokens is %" PRId64 "; must be at least 0", o->pool_tokens);
     }
-    o->n_threads = o->n_threads != 0 ? o->n_threads : octe__runtime_cores();
+    o->n_threads = o->n_threads != 0 ? o->n_threads : oct__threads_usable_cpus();
     o->max_sequences = o->max_sequences != 0 ? o->max_sequences : 1;
     o->max_step_rows = o->max_step_rows != 0 ? o->max_step_rows : DEFAULT_ROWS;
     if (o->n_threads > MAX_THREADS && given->n_threads == 0) {

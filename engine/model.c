@@ -88,6 +88,11 @@ static oct_status load(octe_model *model, const octe_model_options *options, oct
     if (s == OCT_OK) {
         s = describe(model, &m);
     }
+    if (s == OCT_OK) {
+        /* The tensors stand on their own; the keys, a vocabulary of 262,144 texts among them, have been read. */
+        gguf_free(model->weights.gguf);
+        model->weights.gguf = NULL;
+    }
     return s;
 }
 

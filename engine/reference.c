@@ -13,6 +13,7 @@
 #include "engine/report.h"
 #include "engine/runtime.h"
 #include "engine/vocab_check.h"
+#include "host/threads.h"
 
 enum { DEFAULT_ROWS = 512 };
 
@@ -48,7 +49,7 @@ static oct_status resolve(octe_reference *r, const octe_reference_options *given
 {
     octe_reference_options *o = &r->options;
     *o = given != NULL ? *given : (octe_reference_options){0};
-    o->n_threads = o->n_threads != 0 ? o->n_threads : octe__runtime_cores();
+    o->n_threads = o->n_threads != 0 ? o->n_threads : oct__threads_usable_cpus();
     o->max_sequences = o->max_sequences != 0 ? o->max_sequences : 1;
     o->max_step_rows = o->max_step_rows != 0 ? o->max_step_rows : DEFAULT_ROWS;
     o->max_context_tokens = o->max_context_tokens != 0 ? o->max_context_tokens : r->info.n_ctx_train;
@@ -290,7 +291,7 @@ oct_status octe_f32_copy(const char *in, const char *out, uint32_t n_threads, oc
     llama_model_quantize_params params = llama_model_quantize_default_params();
     params.ftype = LLAMA_FTYPE_ALL_F32;
     params.allow_requantize = true;
-    params.nthread = (int32_t)(n_threads != 0 ? n_threads : octe__runtime_cores());
+    params.nthread = (int32_t)(n_threads != 0 ? n_threads : oct__threads_usable_cpus());
     octe__runtime_clear();
     if (llama_model_quantize(in, part, &params) != 0) {
         s = octe__report(error, OCT_IO_ERROR, where, out, "libllama can't write the f32 copy: %s", octe__runtime_complaint());

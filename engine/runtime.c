@@ -1,12 +1,9 @@
 /* runtime.c: see runtime.h. */
-#define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT */
 #include "engine/runtime.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ggml.h>
 #include <llama.h>
@@ -53,14 +50,4 @@ ggml_backend_dev_t octe__runtime_cpu(void)
 {
     octe__runtime_start();
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-}
-
-uint32_t octe__runtime_cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0) {
-        return (uint32_t)CPU_COUNT(&set);
-    }
-    const long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (uint32_t)n : 1;
 }

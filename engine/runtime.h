@@ -2,8 +2,6 @@
 #ifndef OCTE_RUNTIME_H
 #define OCTE_RUNTIME_H
 
-#include <stdint.h>
-
 #include <ggml-backend.h>
 
 /* Starts both libraries on the first call and routes their log away from the terminal: an engine never prints. */
@@ -15,8 +13,5 @@ void octe__runtime_clear(void);
 
 /* The CPU device; NULL where ggml has none. */
 ggml_backend_dev_t octe__runtime_cpu(void);
-
-/* Cores that this process may use, at least 1. */
-uint32_t octe__runtime_cores(void);
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "engine/gguf_check.h"
 #include "engine/map.h"
-#include "engine/metadata.h"
 #include "engine/report.h"
 #include "engine/runtime.h"
 
@@ -146,7 +145,7 @@ static oct_status check_arrays(const octe__metadata *m, bool spm)
     return s == OCT_OK ? check_bytes(m, tokens, types, n, spm) : s;
 }
 
-static oct_status check_keys(const octe__metadata *m)
+oct_status octe__vocab_check(const octe__metadata *m)
 {
     const char *model = "";
     oct_status s = octe__metadata_string(m, key_model, OCTE__REQUIRED, &model);
@@ -181,7 +180,7 @@ oct_status octe__vocab_check_file(const char *path, oct_error *error)
         octe__runtime_clear();
         struct gguf_context *gguf = gguf_init_from_buffer(map.data, map.size_bytes, params);
         const octe__metadata m = {.gguf = gguf, .file = path, .architecture = "", .where = where, .error = error};
-        s = gguf != NULL ? check_keys(&m) : octe__report(error, OCT_BAD_DATA, where, path, "ggml refuses the header: %s", octe__runtime_complaint());
+        s = gguf != NULL ? octe__vocab_check(&m) : octe__report(error, OCT_BAD_DATA, where, path, "ggml refuses the header: %s", octe__runtime_complaint());
         if (gguf != NULL) {
             gguf_free(gguf);
         }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <llama.h>
 
 #include "engine/compare_logits.h"
 #include "engine/engine.h"
@@ -126,6 +127,50 @@ static void long_prompt(void **state)
     judge(what, follow(N_PROMPTS - 1, 1, LONG_CONTEXT), N_GREEDY);
 }
 
+/* The vocabulary gives what libllama gives, but for a second BOS; and pieces put together are the text again. */
+static void same_tokens(void **state)
+{
+    (void)state;
+    struct llama_model_params mp = llama_model_default_params();
+    mp.vocab_only = true;
+    struct llama_model *m = llama_model_load_from_file(f32_path, mp);
+    assert_non_null(m);
+    const struct llama_vocab *v = llama_model_get_vocab(m);
+    for (int i = 0; i < N_PROMPTS; i++) {
+        const char *text = prompt_at(i);
+        for (int special = 0; special < 2; special++) {
+            int32_t *mine, *theirs = malloc(4096 * sizeof(*theirs));
+            uint32_t n;
+            CHECK(octe_vocab_tokenize(vocab, text, SIZE_MAX, special != 0, special != 0, &mine, &n, e_));
+            const int32_t n_theirs = llama_tokenize(v, text, (int32_t)strlen(text), theirs, 4096, special != 0, special != 0);
+            assert_int_equal(n, n_theirs);
+            assert_memory_equal(mine, theirs, n * sizeof(*mine));
+            octe_stream stream = {{0}, 0};
+            char joined[20000] = "", last[4];
+            for (uint32_t k = 0; k < n; k++) {
+                char *piece;
+                CHECK(octe_stream_add(&stream, vocab, mine[k], false, &piece, e_));
+                strcat(joined, piece);
+                free(piece);
+            }
+            octe_stream_finish(&stream, last);
+            assert_string_equal(last, "");
+            /* SentencePiece may put a space before the first word. */
+            assert_string_equal(joined + (joined[0] == ' ' && text[0] != ' '), text);
+            free(mine);
+            free(theirs);
+        }
+    }
+    llama_model_free(m);
+    if (octe_vocab_has_chat_template(vocab)) {
+        const octe_message messages[] = {{"system", "You are brief."}, {"user", "Say hello."}};
+        char *chat;
+        CHECK(octe_vocab_apply_chat(vocab, messages, 2, true, &chat, e_));
+        assert_string_equal(chat, "<|im_start|>system\nYou are brief.<|im_end|>\n<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n");
+        free(chat);
+    }
+}
+
 /* Tokens alone don't see a window that is one off; the logits must. */
 static void faults_show(void **state)
 {
@@ -205,7 +250,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "skipped: %s is missing; tools/setup/models.sh fetches it\n", argv[1]);
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(short_prompts), cmocka_unit_test(long_prompt), cmocka_unit_test(faults_show)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_tokens), cmocka_unit_test(short_prompts), cmocka_unit_test(long_prompt), cmocka_unit_test(faults_show)};
     model_path = argv[1];
     return cmocka_run_group_tests_name("engine_equality_models", tests, open_all, close_all);
 }

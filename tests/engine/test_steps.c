@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "engine/compare_logits.h"
-#include "engine/engine.h"
+#include "engine/engine_state.h"
 #include "engine/tiny_model.h"
 
 enum { V = TINY_VOCAB, CONTEXT = 200, ROWS = 64 };
@@ -334,6 +334,30 @@ static void bad_steps(void **state)
     free(t);
 }
 
+/* An operation that fails inside ggml's threads: the step says which layer, and every sequence is as it was. */
+static void errors_inside_the_graph(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 2; model++) {
+        const octe_engine_options o = options("fp8");
+        octe_engine *e = open_engine(model, &o);
+        int32_t *t = some_tokens(60, 4);
+        float *truth = solo(model, "fp8", t, 60);
+        step(e, &(octe_part){0, 30, t, 1}, 1);
+        const uint32_t was = e->cache.layers[1].spec.heads;
+        e->cache.layers[1].spec.heads = was + 1;   /* no longer what plan and operands say */
+        const octe_part parts[2] = {{0, 10, t + 30, 1}, {1, 20, t, 1}};
+        refuse_step(e, parts, 2, OCT_INVALID_ARGUMENT, "layer 1");
+        e->cache.layers[1].spec.heads = was;
+        const float *logits = step(e, parts, 2);
+        same("fp8", logits, truth + (size_t)39 * V);
+        same("fp8", logits + V, truth + (size_t)19 * V);
+        octe_engine_close(e);
+        free(truth);
+        free(t);
+    }
+}
+
 /* A pool too small for all: a step that doesn't fit leaves every sequence, its pages and its numbers as they were. */
 static void out_of_pages(void **state)
 {
@@ -576,7 +600,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixed_batches),  cmocka_unit_test(chunks),       cmocka_unit_test(share_and_copy_on_write),
-        cmocka_unit_test(truncate_and_go_on), cmocka_unit_test(bad_steps), cmocka_unit_test(out_of_pages),
+        cmocka_unit_test(truncate_and_go_on), cmocka_unit_test(bad_steps), cmocka_unit_test(out_of_pages), cmocka_unit_test(errors_inside_the_graph),
         cmocka_unit_test(bad_options),    cmocka_unit_test(pools_by_bytes), cmocka_unit_test(window_pool_is_large_enough),
         cmocka_unit_test(counts_and_plans), cmocka_unit_test(forced_variants_agree),
     };

@@ -1,5 +1,5 @@
 /* Fuzz target: the strict GGUF check. It must come back on any bytes, and what it accepts ggml's own reader must accept as well; then
- * the metadata is read for every architecture. No file is touched. One thread. */
+ * the keys are read as those of a model and of a vocabulary. No file is touched. One thread. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@
 #include "engine/arch.h"
 #include "engine/gguf_check.h"
 #include "engine/runtime.h"
+#include "engine/vocab_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     octe__hparams hparams;
     octe__metadata m = {.gguf = gguf, .file = "fuzz", .architecture = "", .where = "fuzz", .error = &error};
     (void)octe__hparams_read(&m, &hparams);
+    (void)octe__vocab_check(&m);
     gguf_free(gguf);
     ggml_free(tensors);
     return 0;

@@ -58,6 +58,11 @@ def gguf_seeds():
     yield "gemma3", gguf(hparams("gemma3", **{"attention.sliding_window": (U32, 16), "attention.sliding_window_pattern": (ARRAY, (BOOL, [1, 0]))}), tensors)
     yield "vocabulary", gguf([("tokenizer.ggml.tokens", ARRAY, (STRING, ["<unk>", "", "a"])), ("tokenizer.ggml.scores", ARRAY, (F32, [0.0, -1.0, 2.0])),
                               ("tokenizer.ggml.token_type", ARRAY, (I32, [2, 3, 1])), ("general.alignment", U32, 64)], tensors[:1], alignment=64)
+    byte_tokens = ["<unk>", "<s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    yield "spm", gguf(hparams("llama") + [("tokenizer.ggml.model", STRING, "llama"), ("tokenizer.ggml.tokens", ARRAY, (STRING, byte_tokens)),
+                                          ("tokenizer.ggml.token_type", ARRAY, (I32, [2, 3] + [6] * 256)), ("tokenizer.ggml.add_bos_token", BOOL, 1)], [])
+    yield "bpe", gguf(hparams("qwen2") + [("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "qwen2"),
+                                          ("tokenizer.ggml.tokens", ARRAY, (STRING, ["a", "b", "ab"])), ("tokenizer.ggml.merges", ARRAY, (STRING, ["a b"]))], [])
     yield "version2", gguf(hparams("llama"), tensors, version=2)
     yield "counts", gguf(hparams("llama"), tensors, n_keys=1 << 63, n_tensors=1 << 60)
     yield "wraps", gguf([], [("t", [1152, (1 << 42) + 1], 0, 4608)])
