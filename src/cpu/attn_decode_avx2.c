@@ -1,4 +1,4 @@
-/* attn_decode_avx2.c: owns attention of few vectors (up to 16: the query heads of one KV head in decode, a few rows of a speculative
+/* attn_decode_avx2.c: owns attention of few vectors (up to 24: the query heads of one KV head in decode, a few rows of a speculative
  * step), up to four at a time over one block of keys. Dims lie in the lanes; keys are never stored as f32.
  *
  * A block of keys at a time:
@@ -15,179 +15,24 @@
 #include <math.h>
 
 #include "cpu/avx2.h"
+#include "cpu/avx2_dims.h"
 #include "cpu/avx2_keys.h"
 
 #define BLOCK 64u
-#define PASS 4u /* vectors that share a decoded element: 4 x 3 accumulators, 3 elements and one factor fill the registers */
-
-/* ---- scores -------------------------------------------------------------------------------------------------------------- */
-
-/* Stored rows that the next block reads, one for each key of this block; row_bytes 0: none. */
-typedef struct ahead {
-    const uint8_t *const *rows;
-    uint32_t row_bytes;
-} ahead;
-
-/* s[key][vector], rows of 1, 2 or 4 floats, for n keys; takes keys in groups, so up to 11 more than n are read and written. */
-typedef void score_fn(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next);
-
-/* Sums of the lanes of a, b, c, d: in each half of the register, {a, b, c, d} of that half. */
-AVX2_INLINE __m256 sum4(__m256 a, __m256 b, __m256 c, __m256 d)
-{
-    return _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-}
-AVX2_INLINE void store4(float *s, __m256 x)
-{
-    _mm_store_ps(s, _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)));
-}
-AVX2_INLINE void store8(float *s, __m256 a, __m256 b)
-{
-    _mm256_storeu_ps(s, _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)));
-}
-
-/* Three vectors keep rows of four, the last of which is zero. */
-AVX2_INLINE uint32_t row_of(uint32_t n_vectors)
-{
-    return n_vectors == 3 ? 4 : n_vectors;
-}
-
-AVX2_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next,
-                       const uint32_t dtype, const uint32_t n_vectors, const uint32_t n_keys)
-{
-    const uint32_t row = row_of(n_vectors), n_sums = n_keys * row;
-    for (uint32_t j = 0; j < n; j += n_keys, s += n_sums) {
-        __m256 sum[12];
-        avx2_rows_ahead(next.rows + j, n_keys, next.row_bytes);
-        AVX2_UNROLL for (uint32_t i = 0; i < n_sums; i++)
-        {
-            sum[i] = _mm256_setzero_ps();
-        }
-        for (uint32_t d = 0; d < dim; d += 8) {
-            __m256 y[PASS];
-            if (n_vectors == 1) { /* one key at a time: its element is used once */
-                y[0] = _mm256_load_ps(q + d);
-                AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-                {
-                    sum[k] = _mm256_fmadd_ps(avx2_load8(rows[j + k] + d * avx2_size(dtype), dtype), y[0], sum[k]);
-                }
-                continue;
-            }
-            __m256 x[8];
-            AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-            {
-                x[k] = avx2_load8(rows[j + k] + d * avx2_size(dtype), dtype);
-            }
-            AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-            {
-                y[v] = _mm256_load_ps(q + v * q_stride + d);
-                AVX2_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-                {
-                    sum[k * row + v] = _mm256_fmadd_ps(x[k], y[v], sum[k * row + v]);
-                }
-            }
-        }
-        AVX2_UNROLL for (uint32_t i = 0; i + 8 <= n_sums; i += 8)
-        {
-            store8(s + i, sum4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]), sum4(sum[i + 4], sum[i + 5], sum[i + 6], sum[i + 7]));
-        }
-        if (n_sums % 8 == 4) {
-            store4(s + n_sums - 4, sum4(sum[n_sums - 4], sum[n_sums - 3], sum[n_sums - 2], sum[n_sums - 1]));
-        }
-    }
-}
-
-/* ---- values -------------------------------------------------------------------------------------------------------------- */
-
-/* o[v][dim] = o[v][dim] * keep[v] + sum over keys of p[key][v] * row[key][dim]. */
-typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim,
-                      ahead next);
-
-/* n8 x 8 dims at d. */
-AVX2_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t d,
-                            const uint32_t dtype, const uint32_t n_vectors, const uint32_t n8)
-{
-    __m256 sum[PASS][8];
-    AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-    {
-        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
-        {
-            sum[v][i] = _mm256_setzero_ps();
-        }
-    }
-    for (uint32_t j = 0; j < n; j++, p += row_of(n_vectors)) {
-        const uint8_t *at = rows[j] + d * avx2_size(dtype);
-        __m256 x[8];
-        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
-        {
-            x[i] = avx2_load8(at + 8 * i * avx2_size(dtype), dtype);
-        }
-        AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-        {
-            const __m256 weight = _mm256_broadcast_ss(p + v);
-            AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
-            {
-                sum[v][i] = _mm256_fmadd_ps(weight, x[i], sum[v][i]);
-            }
-        }
-    }
-    AVX2_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
-    {
-        const __m256 factor = _mm256_broadcast_ss(keep + v);
-        AVX2_UNROLL for (uint32_t i = 0; i < n8; i++)
-        {
-            float *to = o + v * o_stride + d + 8 * i;
-            _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_load_ps(to), factor, sum[v][i]));
-        }
-    }
-}
-
-/* Before dims [d, d + 8 n8): asks for the same share of the next block's rows, so that requests are spread over the work. */
-AVX2_INLINE void value_part(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t d, uint32_t dim,
-                            ahead next, const uint32_t dtype, const uint32_t n_vectors, const uint32_t n8)
-{
-    const uint32_t from = n * d / dim, to = n * (d + 8 * n8) / dim;
-    avx2_rows_ahead(next.rows + from, to - from, next.row_bytes);
-    value_dims(o, o_stride, keep, p, rows, n, d, dtype, n_vectors, n8);
-}
-
-AVX2_INLINE void value(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, uint32_t n, uint32_t dim, ahead next,
-                       const uint32_t dtype, const uint32_t n_vectors)
-{
-    uint32_t d = 0;
-    if (n_vectors == 1) {
-        for (; d + 64 <= dim; d += 64) {
-            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 8);
-        }
-    }
-    if (n_vectors <= 2) {
-        for (; d + 32 <= dim; d += 32) {
-            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 4);
-        }
-    } else {
-        for (; d + 24 <= dim && d + 32 != dim; d += 24) { /* two times 16 rather than 24 and 8: fewer sums wait for each other */
-            value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 3);
-        }
-    }
-    for (; d + 16 <= dim; d += 16) {
-        value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 2);
-    }
-    if (d < dim) {
-        value_part(o, o_stride, keep, p, rows, n, d, dim, next, dtype, n_vectors, 1);
-    }
-}
+#define PASS  AVX2_PASS
 
 /* ---- one function for each format in place and number of vectors ----------------------------------------------------------- */
 
 #define FORMAT_VECTORS(format, n_vectors, n_keys)                                                                                       \
     static void score_##format##_##n_vectors(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t n,        \
-                                             uint32_t dim, ahead next)                                                                  \
+                                             uint32_t dim, avx2_ahead next)                                                             \
     {                                                                                                                                   \
-        score(s, q, q_stride, rows, n, dim, next, OCT_DTYPE_##format, n_vectors, n_keys);                                               \
+        avx2_score(s, q, q_stride, rows, n, dim, next, OCT_DTYPE_##format, n_vectors, n_keys);                                          \
     }                                                                                                                                   \
     static void value_##format##_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, \
-                                             uint32_t n, uint32_t dim, ahead next)                                                      \
+                                             uint32_t n, uint32_t dim, avx2_ahead next)                                                 \
     {                                                                                                                                   \
-        value(o, o_stride, keep, p, rows, n, dim, next, OCT_DTYPE_##format, n_vectors);                                                 \
+        avx2_value(o, o_stride, keep, p, rows, n, dim, next, OCT_DTYPE_##format, n_vectors);                                            \
     }
 #define FORMAT(format)            \
     FORMAT_VECTORS(format, 1, 12) \
@@ -200,12 +45,12 @@ FORMAT(BF16)
 FORMAT(I8)
 
 typedef struct format_row {
-    score_fn *score[PASS];
-    value_fn *value[PASS];
+    avx2_score_fn *score[PASS];
+    avx2_value_fn *value[PASS];
 } format_row;
 
-#define FORMAT_ROW(format)                                                                                         \
-    [OCT_DTYPE_##format] = { { score_##format##_1, score_##format##_2, score_##format##_3, score_##format##_4 },   \
+#define FORMAT_ROW(format)                                                                                       \
+    [OCT_DTYPE_##format] = { { score_##format##_1, score_##format##_2, score_##format##_3, score_##format##_4 }, \
                              { value_##format##_1, value_##format##_2, value_##format##_3, value_##format##_4 } }
 static const format_row formats[OCT_DTYPE_I8 + 1] = { FORMAT_ROW(F32), FORMAT_ROW(F16), FORMAT_ROW(BF16), FORMAT_ROW(I8) };
 
@@ -268,8 +113,8 @@ static void stage(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t
 /* Scratch of a tile. */
 typedef struct few_scratch {
     float s[(BLOCK + 12) * PASS];
-    avx2_block blocks[2], visible; /* this block and the next; visible: the keys of a block that one row sees */
-    uint16_t *k_words, *v_words;   /* [BLOCK][words_stride] */
+    avx2_block blocks[2], visible;                          /* this block and the next; visible: the keys of a block that one row sees */
+    uint16_t *k_words, *v_words;                            /* [BLOCK][words_stride] */
     const uint8_t *k_rows[BLOCK + 16], *v_rows[BLOCK + 16]; /* rows of the same; past the block its last one again */
     uint8_t *stage;
 } few_scratch;
@@ -305,8 +150,8 @@ AVX2_INLINE __m256 fold(__m256 x, uint32_t row, bool is_max)
 
 /* From raw products to weights, in place: scale, cap, the running maximum m and sum z of each vector, exp, V's dynamic scale.
  * keep[v] is what o must be multiplied by. s: [b->n][row]; as many floats past its end as fill a register are ours. */
-static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, uint32_t row, uint32_t n_vectors, float factor, float *m, float *z,
-                    float *keep)
+static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, uint32_t row, uint32_t n_vectors, float factor, float *m,
+                    float *z, float *keep)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
@@ -369,7 +214,7 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
     const oct_kv_spec *spec = &tile->kv->spec;
     const float factor = tile->score_scale * avx2_unit(spec->k.dtype);
     const uint32_t n_passes = (n_vectors + PASS - 1) / PASS;
-    ahead k_next = { b->k, 0 }, v_next = { b->v, 0 };
+    avx2_ahead k_next = { b->k, 0 }, v_next = { b->v, 0 };
     uint32_t k_dtype = spec->k.dtype, v_dtype = spec->v.dtype;
     const uint8_t *const *k = b->k, *const *v = b->v;
 
@@ -384,16 +229,15 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
         v_dtype = OCT_DTYPE_F16;
     }
     if (next_block != NULL) {
-        k_next = (ahead){ next_block->k, spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) };
-        v_next = (ahead){ next_block->v, spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) };
+        k_next = (avx2_ahead){ next_block->k, spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) };
+        v_next = (avx2_ahead){ next_block->v, spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) };
     }
     for (uint32_t pass = 0, i = 0; pass < n_passes; pass++) {
         const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i;
         float keep[PASS];
         formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
-        softmax(tile, b, scratch->s, row_of(n), n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
-        formats[v_dtype].value[n - 1](tile->o + (i0 + i) * tile->o_stride, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v,
-                                         v_next);
+        softmax(tile, b, scratch->s, avx2_row_of(n), n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
+        formats[v_dtype].value[n - 1](tile->o + (i0 + i) * tile->o_stride, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v, v_next);
         k_next.row_bytes = v_next.row_bytes = 0;
         i = next;
     }
@@ -520,7 +364,9 @@ size_t oct__attn_decode_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vector
 
 void oct__attn_decode__avx2(const oct__attn_tile *tile)
 {
-    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW) {
+    /* Rows that see different keys of a block are taken one by one, which pays only where most keys are seen by all. */
+    const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= 32 * (int64_t)tile->n_rows;
+    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common) {
         oct__attn_few__avx2(tile);
     } else {
         oct__attn_many__avx2(tile);

@@ -13,9 +13,9 @@
 #include "cpu/avx2.h"
 #include "cpu/avx2_keys.h"
 
-#define GROUP 16u     /* vectors in the lanes of a score product: two registers */
-#define KEYS 6u       /* keys of a score product: 12 accumulators, and 3 registers left for 2 of q and one broadcast */
-#define VECTORS 6u    /* vectors of a value product, likewise */
+#define GROUP      16u /* vectors in the lanes of a score product: two registers */
+#define KEYS       6u  /* keys of a score product: 12 accumulators, and 3 registers left for 2 of q and one broadcast */
+#define VECTORS    6u  /* vectors of a value product, likewise */
 #define BLOCK_MANY 64u
 
 /* Keys in a block: K, V and S of a block should stay in L1 for a handful of vectors. */
@@ -27,36 +27,36 @@ static uint32_t block_keys(uint32_t n_vectors)
 /* ---- products ------------------------------------------------------------------------------------------------------------- */
 
 /* s[key][lane] for n_keys keys and n_lanes x 8 lanes. q: [dim][lanes]. */
-AVX2_INLINE void score_product(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim, const uint32_t n_keys,
-                               const uint32_t n_lanes)
+AVX2_INLINE void score_product(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim,
+                               const uint32_t n_keys, const uint32_t n_lanes)
 {
     __m256 sum[KEYS][2];
-    AVX2_UNROLL for (uint32_t j = 0; j < n_keys; j++)
-    {
-        AVX2_UNROLL for (uint32_t l = 0; l < n_lanes; l++)
-        {
+    AVX2_UNROLL
+    for (uint32_t j = 0; j < n_keys; j++) {
+        AVX2_UNROLL
+        for (uint32_t l = 0; l < n_lanes; l++) {
             sum[j][l] = _mm256_setzero_ps();
         }
     }
     for (uint32_t d = 0; d < dim; d++, q += 8 * n_lanes) {
         __m256 x[2];
-        AVX2_UNROLL for (uint32_t l = 0; l < n_lanes; l++)
-        {
+        AVX2_UNROLL
+        for (uint32_t l = 0; l < n_lanes; l++) {
             x[l] = _mm256_load_ps(q + 8 * l);
         }
-        AVX2_UNROLL for (uint32_t j = 0; j < n_keys; j++)
-        {
+        AVX2_UNROLL
+        for (uint32_t j = 0; j < n_keys; j++) {
             const __m256 y = _mm256_broadcast_ss(k + j * k_stride + d);
-            AVX2_UNROLL for (uint32_t l = 0; l < n_lanes; l++)
-            {
+            AVX2_UNROLL
+            for (uint32_t l = 0; l < n_lanes; l++) {
                 sum[j][l] = _mm256_fmadd_ps(y, x[l], sum[j][l]);
             }
         }
     }
-    AVX2_UNROLL for (uint32_t j = 0; j < n_keys; j++)
-    {
-        AVX2_UNROLL for (uint32_t l = 0; l < n_lanes; l++)
-        {
+    AVX2_UNROLL
+    for (uint32_t j = 0; j < n_keys; j++) {
+        AVX2_UNROLL
+        for (uint32_t l = 0; l < n_lanes; l++) {
             _mm256_store_ps(s + j * s_stride + 8 * l, sum[j][l]);
         }
     }
@@ -67,64 +67,64 @@ AVX2_INLINE void score_product(float *s, size_t s_stride, const float *k, size_t
     {                                                                                                                                \
         score_product(s, s_stride, k, k_stride, q, dim, n_keys, n_lanes);                                                            \
     }
-SCORE(1, 1) SCORE(2, 1) SCORE(3, 1) SCORE(4, 1) SCORE(5, 1) SCORE(6, 1)
-SCORE(1, 2) SCORE(2, 2) SCORE(3, 2) SCORE(4, 2) SCORE(5, 2) SCORE(6, 2)
+SCORE(1, 1)
+SCORE(2, 1) SCORE(3, 1) SCORE(4, 1) SCORE(5, 1) SCORE(6, 1) SCORE(1, 2) SCORE(2, 2) SCORE(3, 2) SCORE(4, 2) SCORE(5, 2) SCORE(6, 2)
 
-typedef void score_product_fn(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim);
+    typedef void score_product_fn(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim);
 static score_product_fn *const score_products[2][KEYS] = {
     { score_1_1, score_2_1, score_3_1, score_4_1, score_5_1, score_6_1 },
     { score_1_2, score_2_2, score_3_2, score_4_2, score_5_2, score_6_2 },
 };
 
 /* o[vector][dim] = o * keep + sum over keys of p[key][vector] * v[key][dim], for n_vectors vectors and n_dims x 8 dims. */
-AVX2_INLINE void value_product(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
-                               uint32_t n, const uint32_t n_vectors, const uint32_t n_dims)
+AVX2_INLINE void value_product(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v,
+                               size_t v_stride, uint32_t n, const uint32_t n_vectors, const uint32_t n_dims)
 {
     __m256 sum[VECTORS][4];
-    AVX2_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
-        AVX2_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < n_vectors; i++) {
+        AVX2_UNROLL
+        for (uint32_t d = 0; d < n_dims; d++) {
             sum[i][d] = _mm256_setzero_ps();
         }
     }
     for (uint32_t j = 0; j < n; j++, p += p_stride, v += v_stride) {
         __m256 x[4];
-        AVX2_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
+        AVX2_UNROLL
+        for (uint32_t d = 0; d < n_dims; d++) {
             x[d] = _mm256_load_ps(v + 8 * d);
         }
-        AVX2_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        {
+        AVX2_UNROLL
+        for (uint32_t i = 0; i < n_vectors; i++) {
             const __m256 weight = _mm256_broadcast_ss(p + i);
-            AVX2_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-            {
+            AVX2_UNROLL
+            for (uint32_t d = 0; d < n_dims; d++) {
                 sum[i][d] = _mm256_fmadd_ps(weight, x[d], sum[i][d]);
             }
         }
     }
-    AVX2_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < n_vectors; i++) {
         const __m256 factor = _mm256_broadcast_ss(keep + i);
-        AVX2_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
+        AVX2_UNROLL
+        for (uint32_t d = 0; d < n_dims; d++) {
             float *to = o + i * o_stride + 8 * d;
             _mm256_store_ps(to, _mm256_fmadd_ps(_mm256_load_ps(to), factor, sum[i][d]));
         }
     }
 }
 
-#define VALUE(n_vectors, n_dims)                                                                                                          \
-    static void value_##n_vectors##_##n_dims(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, \
-                                             size_t v_stride, uint32_t n)                                                                 \
-    {                                                                                                                                     \
-        value_product(o, o_stride, keep, p, p_stride, v, v_stride, n, n_vectors, n_dims);                                                 \
+#define VALUE(n_vectors, n_dims)                                                                                             \
+    static void value_##n_vectors##_##n_dims(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, \
+                                             const float *v, size_t v_stride, uint32_t n)                                    \
+    {                                                                                                                        \
+        value_product(o, o_stride, keep, p, p_stride, v, v_stride, n, n_vectors, n_dims);                                    \
     }
-VALUE(1, 1) VALUE(2, 1) VALUE(3, 1) VALUE(4, 1) VALUE(5, 1) VALUE(6, 1)
-VALUE(1, 2) VALUE(2, 2) VALUE(3, 2) VALUE(4, 2) VALUE(5, 2) VALUE(6, 2)
+VALUE(1, 1)
+VALUE(2, 1) VALUE(3, 1) VALUE(4, 1) VALUE(5, 1) VALUE(6, 1) VALUE(1, 2) VALUE(2, 2) VALUE(3, 2) VALUE(4, 2) VALUE(5, 2) VALUE(6, 2)
 
-typedef void value_product_fn(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
-                              uint32_t n);
+    typedef void value_product_fn(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v,
+                                  size_t v_stride, uint32_t n);
 static value_product_fn *const value_products[2][VECTORS] = {
     { value_1_1, value_2_1, value_3_1, value_4_1, value_5_1, value_6_1 },
     { value_1_2, value_2_2, value_3_2, value_4_2, value_5_2, value_6_2 },
@@ -180,7 +180,7 @@ static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec,
     x->k_stride = (spec->dim_k + 15u) / 16 * 16 + 16;
     x->v_stride = (spec->dim_v + 15u) / 16 * 16 + 16;
     x->s_stride = (x->n_lanes + 15u) / 16 * 16 + 16;
-#define TAKE(field, type, count)                              \
+#define TAKE(field, type, count)                                      \
     x->field = memory != NULL ? (type *)(void *)(memory + at) : NULL; \
     at += round_64((count) * sizeof(type))
     TAKE(q, float, (size_t)x->n_lanes * spec->dim_k);
@@ -308,7 +308,8 @@ static void add_odd_rows(const oct__attn_tile *tile, many_scratch *x)
 
 /* From raw products to weights, in place, for lanes [lane, lane + 8) and keys [from, to) of the block: scale, cap, mask, the running
  * maximum and sum, exp, V's dynamic scale. is_edge: some lane doesn't see some key. */
-AVX2_INLINE void softmax_lanes(const oct__attn_tile *tile, many_scratch *x, uint32_t lane, uint32_t from, uint32_t to, float factor, bool is_edge)
+AVX2_INLINE void softmax_lanes(const oct__attn_tile *tile, many_scratch *x, uint32_t lane, uint32_t from, uint32_t to, float factor,
+                               bool is_edge)
 {
     const avx2_block *b = &x->block;
     const oct_kv_spec *spec = &tile->kv->spec;

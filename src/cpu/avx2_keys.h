@@ -67,7 +67,8 @@ static inline void avx2_stage_k5d(uint8_t *row, const oct_kv_layer *kv, int64_t 
 }
 
 /* 16 / size tokens of V lie together for each dim. Takes n of them from `token` on and writes rows that are row_bytes apart. */
-static inline void avx2_stage_v5d(uint8_t *rows, size_t row_bytes, const oct_kv_layer *kv, int64_t page, uint32_t token, uint32_t head, uint32_t n)
+static inline void avx2_stage_v5d(uint8_t *rows, size_t row_bytes, const oct_kv_layer *kv, int64_t page, uint32_t token, uint32_t head,
+                                  uint32_t n)
 {
     const uint32_t size = oct__dtype_size_bytes(kv->spec.v.dtype), dim = kv->spec.dim_v;
     const uint8_t *from = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * size;
@@ -107,7 +108,8 @@ static inline size_t avx2_stage_bytes(const oct_kv_spec *spec, uint32_t n)
     if (spec->layout != OCT_LAYOUT_V5D) {
         return 0;
     }
-    return n * ((size_t)spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) + (size_t)spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) + 32);
+    return n *
+           ((size_t)spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) + (size_t)spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) + 32);
 }
 
 /* A row of a page that nobody sees and that may be gone: zeros in every format. */
@@ -206,10 +208,12 @@ static inline void avx2_block_scales_ahead(const avx2_block *b, const oct__attn_
         const int64_t page = tile->pages[(b->first + j) / page_size];
         const uint32_t token = (uint32_t)((b->first + j) % page_size);
         if (page >= 0 && k_dynamic) {
-            _mm_prefetch((const char *)kv->k_token_scale + oct__k_scale_index(kv, page, token, tile->head_kv) * (int64_t)k_size, _MM_HINT_T0);
+            _mm_prefetch((const char *)kv->k_token_scale + oct__k_scale_index(kv, page, token, tile->head_kv) * (int64_t)k_size,
+                         _MM_HINT_T0);
         }
         if (page >= 0 && v_dynamic) {
-            _mm_prefetch((const char *)kv->v_token_scale + oct__v_scale_index(kv, page, token, tile->head_kv) * (int64_t)v_size, _MM_HINT_T0);
+            _mm_prefetch((const char *)kv->v_token_scale + oct__v_scale_index(kv, page, token, tile->head_kv) * (int64_t)v_size,
+                         _MM_HINT_T0);
         }
     }
 }

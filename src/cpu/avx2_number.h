@@ -65,8 +65,9 @@ AVX2_INLINE __m128i avx2_words8(const uint8_t *at, uint32_t dtype, bool with_nan
     if (!with_nan) {
         return words;
     }
-    const __m128i is_nan = dtype == OCT_DTYPE_E4M3FN ? _mm_cmpeq_epi16(_mm_or_si128(wide, _mm_set1_epi16((short)0xFF80)), _mm_set1_epi16(-1))
-                                                     : _mm_cmpeq_epi16(wide, _mm_set1_epi16(-128));
+    const __m128i is_nan = dtype == OCT_DTYPE_E4M3FN
+                               ? _mm_cmpeq_epi16(_mm_or_si128(wide, _mm_set1_epi16((short)0xFF80)), _mm_set1_epi16(-1))
+                               : _mm_cmpeq_epi16(wide, _mm_set1_epi16(-128));
     return _mm_or_si128(words, is_nan); /* all ones is a NaN of f16 */
 }
 
@@ -116,12 +117,14 @@ AVX2_INLINE void avx2_load16(const uint8_t *at, uint32_t dtype, __m256 *low, __m
 AVX2_INLINE __m256i avx2_nan_gather32(__m256i evidence, const uint8_t *at, uint32_t dtype)
 {
     const __m256i bytes = _mm256_loadu_si256((const __m256i *)(const void *)at);
-    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80))) : _mm256_min_epi8(evidence, bytes);
+    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80)))
+                                     : _mm256_min_epi8(evidence, bytes);
 }
 AVX2_INLINE __m256i avx2_nan_gather8(__m256i evidence, const uint8_t *at, uint32_t dtype)
 {
     const __m256i bytes = _mm256_zextsi128_si256(_mm_loadl_epi64((const __m128i *)(const void *)at));
-    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80))) : _mm256_min_epi8(evidence, bytes);
+    return dtype == OCT_DTYPE_E4M3FN ? _mm256_max_epu8(evidence, _mm256_or_si256(bytes, _mm256_set1_epi8((char)0x80)))
+                                     : _mm256_min_epi8(evidence, bytes);
 }
 
 AVX2_INLINE bool avx2_nan_found(__m256i evidence, uint32_t dtype)
@@ -134,6 +137,11 @@ AVX2_INLINE bool avx2_nan_found(__m256i evidence, uint32_t dtype)
 AVX2_INLINE __m256 avx2_load8_nan(const uint8_t *at, uint32_t dtype)
 {
     return avx2_is_half_of_f16(dtype) ? _mm256_cvtph_ps(avx2_words8(at, dtype, true)) : avx2_load8(at, dtype);
+}
+
+AVX2_INLINE __m256i avx2_abs_bits(__m256 x)
+{
+    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF));
 }
 
 /* ---- functions ------------------------------------------------------------------------------------------------------- */

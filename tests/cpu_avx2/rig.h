@@ -36,7 +36,10 @@ static inline uint64_t rig_random(uint64_t *seed)
     *seed ^= *seed << 17;
     return *seed * UINT64_C(0x2545F4914F6CDD1D) >> 32;
 }
-static inline uint32_t rig_below(uint64_t *seed, uint32_t n) { return (uint32_t)(rig_random(seed) % n); }
+static inline uint32_t rig_below(uint64_t *seed, uint32_t n)
+{
+    return (uint32_t)(rig_random(seed) % n);
+}
 static inline float rig_normal(uint64_t *seed)
 {
     const double u = ((double)rig_random(seed) + 1.0) / 4294967297.0, v = (double)rig_random(seed) / 4294967296.0;

@@ -22,7 +22,10 @@ typedef struct problem {
     int64_t kv_len;
 } problem;
 
-static uint32_t pick(uint64_t *seed, const uint32_t *from, size_t n) { return from[rig_below(seed, (uint32_t)n)]; }
+static uint32_t pick(uint64_t *seed, const uint32_t *from, size_t n)
+{
+    return from[rig_below(seed, (uint32_t)n)];
+}
 #define PICK(seed, ...) pick(seed, (const uint32_t[]){ __VA_ARGS__ }, sizeof((const uint32_t[]){ __VA_ARGS__ }) / sizeof(uint32_t))
 
 static oct_kv_format random_format(uint64_t *seed)
@@ -233,12 +236,13 @@ static void describe(const problem *p, const char *name, uint64_t seed)
 {
     const oct__attn_tile *t = &p->tile;
     fprintf(stderr,
-            "%s seed %llu: layout %u dims %u/%u page %u K %s%s V %s%s rows %u heads %u keys [%lld, %lld) of %lld pos0 %lld causal %u window %u cap %g "
+            "%s seed %llu: layout %u dims %u/%u page %u K %s%s V %s%s rows %u heads %u keys [%lld, %lld) of %lld pos0 %lld causal %u "
+            "window %u cap %g "
             "mask %d\n",
-            name, (unsigned long long)seed, p->spec.layout, p->spec.dim_k, p->spec.dim_v, p->spec.page_size, oct__dtype_name(p->spec.k.dtype),
-            p->spec.k.scale_mode ? "*" : "", oct__dtype_name(p->spec.v.dtype), p->spec.v.scale_mode ? "*" : "", t->n_rows, t->n_heads,
-            (long long)t->key0, (long long)t->key1, (long long)p->kv_len, (long long)t->pos0, t->causal, t->window, (double)t->softcap,
-            t->mask != NULL);
+            name, (unsigned long long)seed, p->spec.layout, p->spec.dim_k, p->spec.dim_v, p->spec.page_size,
+            oct__dtype_name(p->spec.k.dtype), p->spec.k.scale_mode ? "*" : "", oct__dtype_name(p->spec.v.dtype),
+            p->spec.v.scale_mode ? "*" : "", t->n_rows, t->n_heads, (long long)t->key0, (long long)t->key1, (long long)p->kv_len,
+            (long long)t->pos0, t->causal, t->window, (double)t->softcap, t->mask != NULL);
 }
 
 static void test_like_scalar(void **state)
@@ -254,7 +258,8 @@ static void test_like_scalar(void **state)
         problem_fill(&p);
         const uint32_t n = p.tile.n_rows * p.tile.n_heads;
         run(&p, oct__attn__scalar, oct__attn_scratch__scalar);
-        float *o = rig_alloc((size_t)n * p.tile.o_stride * sizeof(float)), *m = rig_alloc(n * sizeof(float)), *z = rig_alloc(n * sizeof(float));
+        float *o = rig_alloc((size_t)n * p.tile.o_stride * sizeof(float)), *m = rig_alloc(n * sizeof(float)),
+              *z = rig_alloc(n * sizeof(float));
         memcpy(o, p.o, (size_t)n * p.tile.o_stride * sizeof(float));
         memcpy(m, p.m, n * sizeof(float));
         memcpy(z, p.z, n * sizeof(float));
@@ -276,7 +281,8 @@ static void test_like_scalar(void **state)
             }
             if (!same) {
                 describe(&p, w->name, seed);
-                fail_msg("vector %u: lse %g, scalar %g; out[0] %g, scalar %g", i, got_lse, expected_lse, (double)got[0], (double)expected[0]);
+                fail_msg("vector %u: lse %g, scalar %g; out[0] %g, scalar %g", i, got_lse, expected_lse, (double)got[0],
+                         (double)expected[0]);
             }
         }
         free(o);
@@ -320,7 +326,8 @@ static void test_unseen_bytes(void **state)
             const oct_kv_format *f = is_k ? &p.spec.k : &p.spec.v;
             const uint32_t size = oct__dtype_size_bytes(f->dtype), d = rig_below(&p.seed, is_k ? p.spec.dim_k : p.spec.dim_v);
             const int64_t page = p.pages[key / p.spec.page_size], token = key % p.spec.page_size;
-            const int64_t at = is_k ? oct__k_index(t->kv, page, (uint32_t)token, t->head_kv, d) : oct__v_index(t->kv, page, (uint32_t)token, t->head_kv, d);
+            const int64_t at = is_k ? oct__k_index(t->kv, page, (uint32_t)token, t->head_kv, d)
+                                    : oct__v_index(t->kv, page, (uint32_t)token, t->head_kv, d);
             uint8_t *element = (uint8_t *)(is_k ? t->kv->k : t->kv->v) + at * size;
             uint8_t saved[4];
             memcpy(saved, element, size);
@@ -332,12 +339,13 @@ static void test_unseen_bytes(void **state)
                 if (sees(t, i / t->n_heads, key)) {
                     right = is_k ? isnan(p.z[i]) && isnan(now[0]) : isnan(now[d]) && p.z[i] == z[i] && !isnan(now[d == 0 ? 1 : 0]);
                 } else {
-                    right = memcmp(&p.m[i], &m[i], 4) == 0 && memcmp(&p.z[i], &z[i], 4) == 0 && memcmp(now, before, p.spec.dim_v * sizeof(float)) == 0;
+                    right = memcmp(&p.m[i], &m[i], 4) == 0 && memcmp(&p.z[i], &z[i], 4) == 0 &&
+                            memcmp(now, before, p.spec.dim_v * sizeof(float)) == 0;
                 }
                 if (!right) {
                     describe(&p, w->name, seed);
-                    fail_msg("vector %u (sees: %d) after a NaN in %s of key %lld, dim %u", i, sees(t, i / t->n_heads, key), is_k ? "K" : "V",
-                             (long long)key, d);
+                    fail_msg("vector %u (sees: %d) after a NaN in %s of key %lld, dim %u", i, sees(t, i / t->n_heads, key),
+                             is_k ? "K" : "V", (long long)key, d);
                 }
             }
             memcpy(element, saved, size);

@@ -14,10 +14,10 @@
 /* ---- decoding ------------------------------------------------------------------------------------------------------------- */
 
 typedef void decode_rows(float *to, const uint8_t *from, uint32_t n);
-#define DECODE(format)                                                                      \
-    static void decode_##format(float *to, const uint8_t *from, uint32_t n)                 \
-    {                                                                                       \
-        avx2_decode(to, n, (const uint8_t *const[]){ from }, 1, n, OCT_DTYPE_##format);     \
+#define DECODE(format)                                                                  \
+    static void decode_##format(float *to, const uint8_t *from, uint32_t n)             \
+    {                                                                                   \
+        avx2_decode(to, n, (const uint8_t *const[]){ from }, 1, n, OCT_DTYPE_##format); \
     }
 DECODE(F32)
 DECODE(F16)
@@ -104,17 +104,35 @@ static void test_decoding_with_daz(void **state)
 /* ---- encoding ------------------------------------------------------------------------------------------------------------- */
 
 typedef uint32_t encode_row(uint8_t *to, const float *x, uint32_t n, const float *scale);
-#define ENCODE(format)                                                                                 \
-    static uint32_t encode_##format(uint8_t *to, const float *x, uint32_t n, const float *scale)       \
-    {                                                                                                  \
-        return avx2_encode(to, x, n, scale, AVX2_DIVIDE_ONE, OCT_DTYPE_##format);                      \
+#define ENCODE(format)                                                                           \
+    static uint32_t encode_##format(uint8_t *to, const float *x, uint32_t n, const float *scale) \
+    {                                                                                            \
+        return avx2_encode(to, x, n, scale, false, AVX2_DIVIDE_ONE, OCT_DTYPE_##format);         \
     }
 ENCODE(E4M3FN)
 ENCODE(E4M3FNUZ)
 ENCODE(E5M2)
 ENCODE(I8)
-ENCODE(BF16)
+ENCODE(BF16) /* without a scale; the argument is not looked at */
 ENCODE(F16)
+#undef ENCODE
+
+/* What fits must come out the same without clamping and counting. */
+#define FIT(format)                                                                           \
+    static uint32_t fit_##format(uint8_t *to, const float *x, uint32_t n, const float *scale) \
+    {                                                                                         \
+        return avx2_encode(to, x, n, scale, false, AVX2_FIT_ONE, OCT_DTYPE_##format);         \
+    }
+FIT(E4M3FN)
+FIT(E4M3FNUZ)
+FIT(E5M2)
+FIT(I8)
+static encode_row *const fitting[OCT__DTYPE_LAST + 1] = {
+    [OCT_DTYPE_E4M3FN] = fit_E4M3FN,
+    [OCT_DTYPE_E4M3FNUZ] = fit_E4M3FNUZ,
+    [OCT_DTYPE_E5M2] = fit_E5M2,
+    [OCT_DTYPE_I8] = fit_I8,
+};
 static encode_row *const encoders[] = {
     [OCT_DTYPE_F32] = NULL,
     [OCT_DTYPE_F16] = encode_F16,
@@ -129,10 +147,13 @@ enum { CHUNK = 4096 };
 
 static void check_encoding(const float *x, float scale)
 {
-    uint8_t *got = rig_alloc(CHUNK * 4), *expected = rig_alloc(CHUNK * 4);
+    uint8_t *got = rig_alloc((size_t)CHUNK * 4), *expected = rig_alloc((size_t)CHUNK * 4);
     for (uint32_t dtype = OCT_DTYPE_F16; dtype <= OCT_DTYPE_I8; dtype++) {
         struct oct__convert_count count = { 0, 0 };
-        /* The widest scalar loop that is still the definition. A length that is no multiple of 32 takes the tail as well. */
+        if (!oct__dtype_is_8bit(dtype) && scale != 1.0f) {
+            continue; /* wide formats have no scale */
+        }
+        /* A length that is no multiple of 32 takes the tail as well. */
         const uint32_t n = CHUNK - 24;
         const uint32_t saturated = encoders[dtype](got, x, n, &scale);
         oct__row_from_f32(expected, dtype, x, n, scale, &count);
@@ -146,6 +167,18 @@ static void check_encoding(const float *x, float scale)
             }
         }
         assert_int_equal(saturated, count.saturated);
+        if (fitting[dtype] != NULL) {
+            /* The same row with what saturates replaced by zero. */
+            float *y = rig_alloc(CHUNK * sizeof(float));
+            for (uint32_t i = 0; i < n; i++) {
+                const uint32_t bits = oct__f32_to_bits(oct__f32_divide(x[i], scale)) & OCT__F32_ABS_MASK;
+                y[i] = bits >= oct__dtype_saturates_from_bits(dtype) ? 0.0f : x[i];
+            }
+            assert_int_equal(fitting[dtype](got, y, n, &scale), 0);
+            oct__row_from_f32(expected, dtype, y, n, scale, NULL);
+            assert_memory_equal(got, expected, n);
+            free(y);
+        }
     }
     free(got);
     free(expected);
@@ -213,7 +246,8 @@ static void test_exp(void **state)
     const float special[8] = { 0.0f, -0.0f, -INFINITY, NAN, -87.34f, -1000.0f, -3e38f, -1e-40f };
     float out[8];
     _mm256_storeu_ps(out, avx2_exp(_mm256_loadu_ps(special)));
-    assert_true(out[0] == 1.0f && out[1] == 1.0f && out[2] == 0.0f && isnan(out[3]) && out[4] == 0.0f && out[5] == 0.0f && out[6] == 0.0f && out[7] == 1.0f);
+    assert_true(out[0] == 1.0f && out[1] == 1.0f && out[2] == 0.0f && isnan(out[3]) && out[4] == 0.0f && out[5] == 0.0f && out[6] == 0.0f &&
+                out[7] == 1.0f);
 }
 
 static void test_tanh(void **state)
@@ -237,7 +271,8 @@ static void test_tanh(void **state)
     const float special[8] = { 0.0f, -0.0f, -INFINITY, NAN, INFINITY, 3e38f, -3e38f, 1e-30f };
     float out[8];
     _mm256_storeu_ps(out, avx2_tanh(_mm256_loadu_ps(special)));
-    assert_true(out[0] == 0.0f && out[1] == 0.0f && out[2] == -1.0f && isnan(out[3]) && out[4] == 1.0f && out[5] == 1.0f && out[6] == -1.0f && out[7] == 1e-30f);
+    assert_true(out[0] == 0.0f && out[1] == 0.0f && out[2] == -1.0f && isnan(out[3]) && out[4] == 1.0f && out[5] == 1.0f &&
+                out[6] == -1.0f && out[7] == 1e-30f);
 }
 
 int main(void)
@@ -246,7 +281,7 @@ int main(void)
         print_message("no AVX2, FMA or F16C on this machine\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_decoding), cmocka_unit_test(test_decoding_with_daz), cmocka_unit_test(test_encoding),
-                                        cmocka_unit_test(test_exp), cmocka_unit_test(test_tanh) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_decoding), cmocka_unit_test(test_decoding_with_daz),
+                                        cmocka_unit_test(test_encoding), cmocka_unit_test(test_exp), cmocka_unit_test(test_tanh) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,8 @@
 
 static oct_kv_format random_format(uint64_t *seed)
 {
-    static const uint32_t modes[] = { OCT_SCALE_NONE, OCT_SCALE_TENSOR, OCT_SCALE_LAYER, OCT_SCALE_LAYER_HEAD, OCT_SCALE_TOKEN_HEAD, OCT_SCALE_CHANNEL };
+    static const uint32_t modes[] = { OCT_SCALE_NONE,       OCT_SCALE_TENSOR,     OCT_SCALE_LAYER,
+                                      OCT_SCALE_LAYER_HEAD, OCT_SCALE_TOKEN_HEAD, OCT_SCALE_CHANNEL };
     oct_kv_format f = { .dtype = 1 + rig_below(seed, OCT__DTYPE_LAST), .rotated = rig_below(seed, 2) };
     if (oct__dtype_is_8bit(f.dtype)) {
         f.scale_mode = f.dtype == OCT_DTYPE_I8 ? modes[4 + rig_below(seed, 2)] : modes[rig_below(seed, 6)];
@@ -26,13 +27,15 @@ static oct_kv_format random_format(uint64_t *seed)
 static float random_scale(uint64_t *seed)
 {
     static const float some[] = { 1.0f, 0.5f, 0.037f, 2.9f, 1e-6f, 1e-39f, 1e20f };
-    return some[rig_below(seed, sizeof(some) / sizeof(some[0]))] * (rig_below(seed, 2) ? 1.0f : 1.0f + 0.3f * (float)fabs((double)rig_normal(seed)));
+    return some[rig_below(seed, sizeof(some) / sizeof(some[0]))] *
+           (rig_below(seed, 2) ? 1.0f : 1.0f + 0.3f * (float)fabs((double)rig_normal(seed)));
 }
 
 /* A number of the source: mostly normal, now and then special; `wild` asks for NaN and infinity too. */
 static float random_value(uint64_t *seed, bool wild)
 {
-    static const float finite[] = { 0.0f, -0.0f, 1e-40f, -3e-39f, 448.0f, -464.0f, 464.1f, 240.0f, 248.0f, 57344.0f, 61440.0f, 1e30f, -3e38f, 0x1p-9f, 0x1p-10f };
+    static const float finite[] = { 0.0f,   -0.0f,    1e-40f,   -3e-39f, 448.0f, -464.0f, 464.1f,  240.0f,
+                                    248.0f, 57344.0f, 61440.0f, 1e30f,   -3e38f, 0x1p-9f, 0x1p-10f };
     if (rig_below(seed, 40) != 0) {
         return rig_normal(seed) * 3;
     }
@@ -117,7 +120,10 @@ static void check_one(uint64_t seed, bool wild, bool with_daz)
     oct_kv_counts counts[4] = { 0 };
     int32_t slots[TOKENS], slots_window[TOKENS], positions[TOKENS];
     float factors[256];
-    oct_rope rope = { .struct_size = sizeof(rope), .style = rig_below(s, 2), .n_dims = 2 * (1 + rig_below(s, spec.dim_k / 2)), .base = 10000.0f,
+    oct_rope rope = { .struct_size = sizeof(rope),
+                      .style = rig_below(s, 2),
+                      .n_dims = 2 * (1 + rig_below(s, spec.dim_k / 2)),
+                      .base = 10000.0f,
                       .position_scale = 1.0f };
     if (rig_below(s, 2)) {
         rope.n_dims = spec.dim_k;
@@ -147,7 +153,9 @@ static void check_one(uint64_t seed, bool wild, bool with_daz)
     free(x);
     for (int i = 0; i < TOKENS; i++) {
         const uint32_t kind = rig_below(s, 8);
-        slots[i] = kind == 0 ? -1 : kind == 1 ? 1000000 : (int32_t)(39 * full.scalar.kv.spec.page_size) - i; /* the last page's end is a guard */
+        slots[i] = kind == 0   ? -1
+                   : kind == 1 ? 1000000
+                               : (int32_t)(39 * full.scalar.kv.spec.page_size) - i; /* the last page's end is a guard */
         if (slots[i] < -1) {
             slots[i] = -1;
         }
@@ -180,13 +188,19 @@ static void check_one(uint64_t seed, bool wild, bool with_daz)
     const bool counts_equal = memcmp(&counts[0], &counts[2], 2 * sizeof(counts[0])) == 0;
     if (where != NULL || where_window != NULL || !counts_equal) {
         const oct_kv_spec *f = &full.scalar.kv.spec;
-        fail_msg("seed %llx (wild %d): %s differ; layout %u dims %u/%u page %u K %s mode %u rotated %u, V %s mode %u rotated %u, window %s, src %s, rope %d; "
+        fail_msg("seed %llx (wild %d): %s differ; layout %u dims %u/%u page %u K %s mode %u rotated %u, V %s mode %u rotated %u, window "
+                 "%s, src %s, rope %d; "
                  "saturated %llu %llu against %llu %llu, amax %g %g against %g %g",
-                 (unsigned long long)first_seed, wild, where ? where : where_window ? where_window : "counts", f->layout, f->dim_k, f->dim_v, f->page_size,
-                 oct__dtype_name(f->k.dtype), f->k.scale_mode, f->k.rotated, oct__dtype_name(f->v.dtype), f->v.scale_mode, f->v.rotated,
-                 where_window ? "differs" : "same", oct__dtype_name(args.src_dtype), has_rope, (unsigned long long)counts[2].n_saturated,
-                 (unsigned long long)counts[3].n_saturated, (unsigned long long)counts[0].n_saturated, (unsigned long long)counts[1].n_saturated,
-                 (double)counts[2].amax, (double)counts[3].amax, (double)counts[0].amax, (double)counts[1].amax);
+                 (unsigned long long)first_seed, wild,
+                 where          ? where
+                 : where_window ? where_window
+                                : "counts",
+                 f->layout, f->dim_k, f->dim_v, f->page_size, oct__dtype_name(f->k.dtype), f->k.scale_mode, f->k.rotated,
+                 oct__dtype_name(f->v.dtype), f->v.scale_mode, f->v.rotated, where_window ? "differs" : "same",
+                 oct__dtype_name(args.src_dtype), has_rope, (unsigned long long)counts[2].n_saturated,
+                 (unsigned long long)counts[3].n_saturated, (unsigned long long)counts[0].n_saturated,
+                 (unsigned long long)counts[1].n_saturated, (double)counts[2].amax, (double)counts[3].amax, (double)counts[0].amax,
+                 (double)counts[1].amax);
     }
     assert_int_equal(left & ~0x3Fu, (with_daz ? mode | 0x8040 : mode) & ~0x3Fu);
     pair_free(&full);
