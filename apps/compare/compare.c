@@ -46,7 +46,7 @@ static const app_flag flags[] = {
     { "--f32-weights", NULL, APP_SWITCH, OPTION(f32_weights), 0, 0, false, "judge on a copy of the model with F32 weights as well" },
     { "--f32-dir", "FOLDER", APP_TEXT, OPTION(f32_folder), 0, 0, false, "where that copy is kept for the next time (beside the model)" },
     { "--rounds", "N", APP_COUNT, OPTION(n_rounds), 1, COMPARE_MAX_ROUNDS, false, "rounds of speed, of which the median counts (3)" },
-    { "--prefill-tokens", "N", APP_COUNT, OPTION(prefill_tokens), 1, 4096, false, "tokens of a timed prefill, one step (256)" },
+    { "--prefill-tokens", "N", APP_COUNT, OPTION(prefill_tokens), 1, 4096, false, "tokens of a timed prefill, one step (128)" },
     { "--decode-tokens", "N", APP_COUNT, OPTION(decode_tokens), 1, 4096, false, "timed steps of decoding a round (16)" },
     { "--block-size", "N", APP_COUNT, OPTION(block_size), 1, 1024, false, "tokens of a page (16)" },
     { "--quick", NULL, APP_SWITCH, OPTION(quick), 0, 0, false, "a first look: --tokens 128 --chunk 128 --depths 0 --rounds 1 --prefill-tokens 64 --decode-tokens 8" },
@@ -112,7 +112,7 @@ static bool read_options(comparison *c, int argc, char **argv, int *code)
     compare_options *const o = &c->options;
     *o = (compare_options){
         .prompt = "Explain in two sentences why the sky is blue.", .form = "text", .formats = COMPARE_DEFAULT_FORMATS, .depths = "0,2048,8192", .n_tokens = 1024,
-        .chunk_tokens = 512, .n_rounds = 3, .prefill_tokens = 256, .decode_tokens = 16, .answer_tokens = 12, .block_size = 16,
+        .chunk_tokens = 512, .n_rounds = 3, .prefill_tokens = 128, .decode_tokens = 16, .answer_tokens = 12, .block_size = 16,
     };
     /* --quick is a set of defaults: what is said beside it counts. */
     for (int i = 0; i < argc; i++) {
