@@ -24,6 +24,8 @@
 #include "engine/vocab.h"
 
 #define BOUND 1e-6
+/* ggml's threads spin at every barrier: on a machine that does other work as well, one thread is the faster. */
+enum { N_THREADS = 1 };
 enum { N_GREEDY = 64, N_SHORT = N_PROMPTS - 1, SHORT_CONTEXT = 112, LONG_CONTEXT = 1700, ROWS = 512, LEAST_LONG = 1400 };
 
 static const char *model_path;
@@ -51,6 +53,7 @@ static octe_engine *open_engine(uint32_t n_sequences, uint32_t context, octe_eng
     octe_engine *e;
     octe_engine_options o;
     octe_engine_options_init(&o);
+    o.n_threads = N_THREADS;
     o.kv.k.dtype = o.kv.v.dtype = OCT_DTYPE_F32;
     o.max_sequences = n_sequences;
     o.max_context_tokens = context;
@@ -65,7 +68,7 @@ static octe_reference *open_reference(uint32_t n_sequences, uint32_t context)
 {
     octe_reference *r;
     const octe_reference_options o = {
-        .max_context_tokens = context, .max_sequences = n_sequences, .max_step_rows = ROWS, .cache = OCTE_REFERENCE_F32, .flash = OCTE_REFERENCE_FLASH_OFF};
+        .n_threads = N_THREADS, .max_context_tokens = context, .max_sequences = n_sequences, .max_step_rows = ROWS, .cache = OCTE_REFERENCE_F32, .flash = OCTE_REFERENCE_FLASH_OFF};
     CHECK(octe_reference_open(f32_path, &o, &r, e_));
     return r;
 }
