@@ -208,9 +208,70 @@ static int64_t run_poisons(void *arg, int64_t index)
     return failures;
 }
 
+static int row_sees(const problem *p, int64_t row, int64_t key)
+{
+    return oracle_visible(&p->spec, &p->args, row, row, p->rows, p->kv_len[0], key);
+}
+
+/* A NaN or an infinity in a key that some rows of a tile see and others do not: only those that see it may notice. */
+static int64_t run_planted(void *arg, int64_t index)
+{
+    static const struct { uint32_t dtype, mode, code; } formats[] = {
+        { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0x7F }, { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_LAYER, 0x80 }, { OCT_DTYPE_E5M2, OCT_SCALE_NONE, 0x7E },
+        { OCT_DTYPE_E5M2, OCT_SCALE_NONE, 0x7C }, { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0x7FC0 }, { OCT_DTYPE_F16, OCT_SCALE_NONE, 0xFC00 },
+        { OCT_DTYPE_F32, OCT_SCALE_NONE, 0x7FC00000 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, 0xFF } };
+    static const int64_t keys[] = { 39, 5, 20, 32 };
+    problem_shape s = problem_plain(560 + index);
+    problem clean, p;
+    char force[96];
+    int64_t failures = 0;
+    const int64_t key = keys[index / 8 % 4];
+    const oracle_which which = index / 32 % 2 ? ORACLE_K : ORACLE_V;
+    (void)arg;
+    fault_set_formats(&s, formats[index % 8].dtype, formats[index % 8].mode);
+    s.window = index / 8 % 2 ? 12 : 0;
+    s.mask = index % 3 == 2;
+    s.split_tokens = index % 5 == 4 ? 16 : 0;
+    problem_lengths(&s, 1, (int32_t[]){ index / 64 % 2 ? 7 : 40 }, (int32_t[]){ 40 });
+    if (problem_make(&clean, &s) != 0 || problem_make(&p, &s) != 0)
+        return 1;
+    for (uint32_t h = 0; h < 2; h++)
+        oracle_put_code(formats[index % 8].dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
+                        oracle_address(&p.layer, which, p.pages[key / 16], (uint32_t)(key % 16), h, 3), formats[index % 8].code);
+    for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
+        isolate_doing("%s, %s with code 0x%x at key %lld", force, which == ORACLE_K ? "K" : "V", formats[index % 8].code, (long long)key);
+        isolate_repeat("faults fault_D4*, planted %lld", (long long)index);
+        if (problem_run(&clean, problem_context(1), force, RUN_WHOLE).status != OCT_OK || problem_run(&p, problem_context(1), force, RUN_WHOLE).status != OCT_OK) {
+            isolate_skipped();
+            continue;
+        }
+        double clean_max = 0.0;
+        for (int64_t e = 0; e < clean.out_elements; e++)
+            clean_max = fmax(clean_max, fabs((double)((float *)clean.out.at)[e]));
+        for (int64_t row = 0; row < p.rows && failures == 0; row++)
+            for (uint32_t h = 0; h < s.heads_q && failures == 0; h++)
+                for (uint32_t d = 0; d < 64; d++) {
+                    const double out = problem_out(&p, row, h, d), was = problem_out(&clean, row, h, d);
+                    /* K spoils whatever it touches; a seen value must come out, and only in its own dim. */
+                    const int spoiled = row_sees(&p, row, key) && (which == ORACLE_K || d == 3);
+                    const double differs = row_sees(&p, row, key) ? 1e-5 * clean_max : 0.0;   /* a kernel may add such a key apart */
+                    if (spoiled ? which == ORACLE_V && isfinite(out) : !(fabs(out - was) <= differs)) {
+                        isolate_fail("row %lld, which %s the key, head %u dim %u: %g, and %g without it", (long long)row,
+                                     row_sees(&p, row, key) ? "sees" : "does not see", h, d, out, was);
+                        failures++;
+                        break;
+                    }
+                }
+    }
+    problem_drop(&clean);
+    problem_drop(&p);
+    return failures;
+}
+
 void fault_D4_unused_slots_never_matter(void **state)
 {
     (void)state;
+    RUN_CASES("D4 planted", 128, 60, run_planted);
     RUN_CASES("D4", 84, 60, run_poisons);
 }
 

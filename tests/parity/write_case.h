@@ -20,6 +20,7 @@
     X(base_offset)      /* elements by which K's and V's bases are moved */                                    \
     X(source_offset)    /* elements by which the sources are moved */                                          \
     X(data)             /* write_data */                                                                       \
+    X(flush)            /* 1: the calling thread flushes subnormals to zero, as numerical host programs do; bytes must not change */ \
     X(counts) X(guard_start) X(poison)
 
 enum write_data { WRITE_NORMAL, WRITE_SPECIAL, WRITE_TIES, WRITE_ZERO, WRITE_TINY, WRITE_LARGE };

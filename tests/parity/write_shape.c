@@ -111,6 +111,7 @@ write_shape write_random(int64_t seed)
     s.base_offset = rng_one_in(&r, 3) ? rng_between(&r, 1, 7) : 0;
     s.source_offset = rng_one_in(&r, 3) ? rng_between(&r, 1, 7) : 0;
     s.data = rng_one_in(&r, 2) ? WRITE_NORMAL : rng_between(&r, WRITE_SPECIAL, WRITE_LARGE);
+    s.flush = rng_one_in(&r, 2) && !s.rope && !s.k_rotated && !s.v_rotated;   /* sums in f32 are the thread's own business */
     s.counts = !rng_one_in(&r, 3);
     s.guard_start = rng_one_in(&r, 3);
     s.poison = rng_one_in(&r, 2) ? 0xFF : 0;
