@@ -5,6 +5,7 @@ usage: test_rules.py C_COMPILER
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -171,6 +172,33 @@ typedef struct oct_pair { uint32_t a[3], b; void *(*call)(int x, int y); %s } oc
                           ("int d; double c;", "moved (break): oct_pair.c")]:
             with self.subTest(more=more):
                 status, output = self.layout(more, False)
+                self.assertEqual(status, 1, output)
+                self.assertIn(why, output)
+
+
+class Docs(Tree):
+    def test_pages_are_held_to_the_tree(self):
+        self.write("tools/check/docs.py", "")
+        shutil.copy(os.path.join(ROOT, "tools/check/docs.py"), os.path.join(self.root, "tools/check/docs.py"))
+        self.write("Makefile", "demo:\n")
+        self.write("build/demo/report.md", "ran\n\n| a |\n|---|\n| 1 |\n\nend\n")
+        self.write("build/demo/report.json", "[]\n")
+        script = os.path.join(self.root, "tools/check/docs.py")
+        page = "[x](Makefile) `make demo` `tools/check/docs.py`\n<!-- figures: doc/figures/demo.md table 1 -->\n<!-- end figures -->\n"
+        self.write("README.md", page)
+        status, output = self.run_rule(script)
+        self.assertEqual(status, 1, output)
+        self.assertIn("README.md:2: there is no doc/figures/demo.md with a table 1", output)
+        status, output = self.run_rule(script, "--update")
+        self.assertEqual(status, 0, output)
+        with open(os.path.join(self.root, "README.md"), encoding="utf-8") as file:
+            good = file.read()
+        self.assertIn("table 1 -->\n| a |\n|---|\n| 1 |\n<!-- end", good)
+        for was, becomes, why in [("| 1 |", "| 2 |", "letter for letter"), ("(Makefile)", "(Nofile)", "leads nowhere: Nofile"),
+                                  ("make demo", "make dream", "no target dream"), ("tools/check/docs.py", "tools/check/dogs.py", "there is no tools/check/dogs.py")]:
+            with self.subTest(why=why):
+                self.write("README.md", good.replace(was, becomes))
+                status, output = self.run_rule(script)
                 self.assertEqual(status, 1, output)
                 self.assertIn(why, output)
 

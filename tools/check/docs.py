@@ -2,19 +2,20 @@
 """What pages say must be so: links lead somewhere, named files and make targets exist, shown tables were printed.
 
 usage: docs.py [--update]
-A page shows a table that a command printed between two comments,
-    <!-- figures: doc/figures/demo.md -->
+A page shows what a command printed between two comments,
+    <!-- figures: doc/figures/demo.md -->            or, for its first table alone, doc/figures/demo.md table 1
     <!-- end figures -->
-and the text between them must be that file, letter for letter. --update takes build/demo/report.md over into
-doc/figures/demo.md and every block from its file.
+and the text between them must be that file or table, letter for letter. --update takes what `make demo` printed over into
+doc/figures, and every block from its file. tools/check/figures.py holds the figures themselves against the program.
 """
 import os
 import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PRINTED = {"doc/figures/demo.md": "build/demo/report.md"}
-BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n)(.*?)(<!-- end figures -->)", re.S)
+PRINTED = {"doc/figures/demo.md": "build/demo/report.md", "doc/figures/demo.json": "build/demo/report.json"}
+BLOCK = re.compile(r"(<!-- figures: (\S+)(?: table (\d+))? -->\n)(.*?)(<!-- end figures -->)", re.S)
+TABLE = re.compile(r"(?:^\|.*\n)+", re.M)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 ROOMS = ("apps/", "cmake/", "doc/", "engine/", "include/", "src/", "tests/", "tools/", ".ci/")
@@ -33,6 +34,17 @@ def pages():
                 yield os.path.relpath(os.path.join(folder, name), ROOT)
 
 
+def shown(block):
+    """What a block must show, or None where its file or table is missing."""
+    if not os.path.exists(os.path.join(ROOT, block.group(2))):
+        return None
+    text = read(block.group(2))
+    if not block.group(3):
+        return text
+    tables, number = TABLE.findall(text), int(block.group(3))
+    return tables[number - 1] if 0 < number <= len(tables) else None
+
+
 def update():
     for figures, printed in PRINTED.items():
         if os.path.exists(os.path.join(ROOT, printed)):
@@ -41,7 +53,7 @@ def update():
                 file.write(read(printed))
     for page in pages():
         text = read(page)
-        new = BLOCK.sub(lambda block: block.group(1) + read(block.group(2)) + block.group(4), text)
+        new = BLOCK.sub(lambda block: block.group(1) + (shown(block) or block.group(4)) + block.group(5), text)
         if new != text:
             with open(os.path.join(ROOT, page), "w", encoding="utf-8") as file:
                 file.write(new)
@@ -69,10 +81,10 @@ def complaints_of(page, targets):
     if text.count("<!-- figures:") != len(BLOCK.findall(text)):
         yield f"{page}: a figures comment without its end"
     for block in BLOCK.finditer(text):
-        if not os.path.exists(os.path.join(ROOT, block.group(2))):
-            yield f"{at(block)}: there is no {block.group(2)}"
-        elif read(block.group(2)) != block.group(3):
-            yield f"{at(block)}: the table is not {block.group(2)} letter for letter; make figures"
+        if shown(block) is None:
+            yield f"{at(block)}: there is no {block.group(2)}" + (f" with a table {block.group(3)}" if block.group(3) else "")
+        elif shown(block) != block.group(4):
+            yield f"{at(block)}: the figures are not those of {block.group(2)}, letter for letter; make figures"
 
 
 def main():
