@@ -99,16 +99,3 @@ function(octavo_fuzz)
     set_tests_properties(${F_NAME} PROPERTIES LABELS fast TIMEOUT 60 ENVIRONMENT "${octavo_test_environment}")
   endif()
 endfunction()
-
-# octavo_keep_linkable(target): a library whose rooms are still empty gets one empty unit, since CMake refuses a target
-# without sources.
-function(octavo_keep_linkable target)
-  set(empty "${CMAKE_BINARY_DIR}/empty.c")
-  if(NOT EXISTS "${empty}")
-    file(WRITE "${empty}" "extern int oct__empty_unit;\n")
-  endif()
-  get_target_property(sources ${target} SOURCES)
-  if(NOT sources)
-    target_sources(${target} PRIVATE "${empty}")
-  endif()
-endfunction()
