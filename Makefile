@@ -53,7 +53,7 @@ install: release
 
 # What was built here goes; what was fetched (models, ggml, the private Python) stays. distclean takes all.
 clean:
-	rm -rf build/release build/clang build/sanitize build/check build/demo build/configure.log
+	rm -rf build/release build/clang build/sanitize build/threads build/check build/demo build/configure.log
 distclean:
 	rm -rf build
 

@@ -4,7 +4,7 @@
 usage: check.py [--fast]
 
 Set-up, then one line a stage: the release build with every test, the clang build and the sanitized build with the fast
-tests, the fuzz targets. --fast: the release build with the fast tests only. Counts come from the JUnit files of ctest, in
+tests, the rooms with threads under the thread sanitizer, the fuzz targets. --fast: the release build with the fast tests only. Counts come from the JUnit files of ctest, in
 build/check; skipped tests are named; the last line is the sum.
 """
 import os
@@ -23,6 +23,9 @@ BUILDS = {
     "clang": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=Release"],
     # Tests and fuzz targets share one instrumented build: it is the longest, and two would double it.
     "sanitize": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DOCTAVO_SANITIZE=address,undefined", "-DOCTAVO_FUZZ=ON"],
+    # The library alone, without ggml: its threads are not instrumented, and their barriers would be taken for races.
+    "threads": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DOCTAVO_SANITIZE=thread", "-DOCTAVO_ENGINE=OFF",
+                "-DOCTAVO_TESTS=host;api;cpu"],
 }
 
 # Skips that happen inside one program: cmocka's own line, and pytest's with -rs.
@@ -127,6 +130,8 @@ def main():
             if build(tally, "sanitize"):
                 ctest(tally, "sanitize", "fast")
                 ctest(tally, "sanitize", "fuzz")
+            if build(tally, "threads"):
+                ctest(tally, "threads", "fast")
 
     print(f"\ntook {(time.monotonic() - begin) / 60:.1f} minutes: "
           + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in tally.stages if seconds >= 1))
