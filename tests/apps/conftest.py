@@ -24,7 +24,7 @@ class Octavo:
         command = [self.path, *map(str, arguments)]
         if threads and arguments and arguments[0] in ("run", "compare", "calibrate", "explain") and "-t" not in arguments and "--help" not in arguments:
             command += ["-t", "1"]
-        result = subprocess.run(command, capture_output=how.pop("capture_output", True), timeout=240, stdin=subprocess.DEVNULL, **how)
+        result = subprocess.run(command, capture_output=how.pop("capture_output", True), timeout=how.pop("timeout", 240), stdin=subprocess.DEVNULL, **how)
         result.out = (result.stdout or b"").decode("utf-8")      # strict: what the program says is UTF-8
         result.err = (result.stderr or b"").decode("utf-8")
         assert "Sanitizer" not in result.err, result.err

@@ -9,7 +9,7 @@ def test_it_knows_a_capital(octavo, smollm2):
 
 
 def test_compare_quick(octavo, smollm2, root):
-    rows = json.loads(octavo("compare", "-m", smollm2, "--quick", "-o", "json", "--f32-weights", "--f32-dir", f"{root}/build/models").out)
+    rows = json.loads(octavo("compare", "-m", smollm2, "--quick", "-o", "json", "--f32-weights", "--f32-dir", f"{root}/build/models", timeout=1500).out)
     f32 = {row["format"]: row for row in rows if "F32" in row["model"]}
     as_is = {row["format"]: row for row in rows if "F32" not in row["model"]}
     assert len(f32) == len(as_is) == 12
