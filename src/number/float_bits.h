@@ -13,8 +13,10 @@
 
 #include <stdint.h>
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+#if defined(__CUDACC__)
 #define OCT__FN static inline __host__ __device__
+#elif defined(__HIP__) /* the words of the line above are macros of a header that device code does without */
+#define OCT__FN static inline __attribute__((host, device))
 #else
 #define OCT__FN static inline
 #endif
@@ -130,6 +132,10 @@ OCT__FN uint32_t oct__f32_divide_bits(uint32_t x_bits, uint32_t y_bits)
     uint32_t x_mantissa, y_mantissa, quotient;
     uint64_t numerator;
     int32_t exponent;
+#if defined(__CUDA_ARCH__) || defined(__AMDGCN__)
+    /* A kernel has no modes of a thread, and its division is IEEE unless it is compiled otherwise, which the device room is not. */
+    return oct__f32_to_bits(oct__f32_of_bits(x_bits) / oct__f32_of_bits(y_bits));
+#endif
 #if !defined(__FAST_MATH__) && !defined(__RECIPROCAL_MATH__)
     /* Normal operands and a quotient far from both ends of the range: the hardware's division gives
      * the same and is faster. Only where a subnormal may come in does the thread's mode matter. */

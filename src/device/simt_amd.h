@@ -1,0 +1,225 @@
+/* simt_amd.h: the shim of simt.h for clang -x hip without any HIP header: CDNA (gfx942, gfx950), wave64. Lanes of a wave run in step, so
+ * warp_sync only keeps the compiler from moving accesses over it. */
+#ifndef OCT_DEVICE_SIMT_AMD_H
+#define OCT_DEVICE_SIMT_AMD_H
+
+#define WARP 64
+#define DEV static __attribute__((device, always_inline))
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
+
+/* The parameters are read where they lie, when they are needed: as an ordinary argument all of them would be loaded at entry, into more
+ * scalar registers than there are. */
+#define KERNEL(name, threads, type)                                                                                     \
+    DEV void name##_body(const type *p);                                                                                \
+    extern "C" __attribute__((global, visibility("protected"), amdgpu_flat_work_group_size(threads, threads))) void     \
+        oct__dev_##name(const type params)                                                                              \
+    {                                                                                                                   \
+        (void)params;                                                                                                   \
+        name##_body((const type *)__builtin_amdgcn_kernarg_segment_ptr());                                              \
+    }                                                                                                                   \
+    DEV void name##_body(const type *p)
+
+/* Said to be global, so that loads need not wait for the LDS counter as flat ones do. */
+#define OCT__GLOBAL __attribute__((address_space(1)))
+#define GET(x) (*(OCT__GLOBAL __typeof__(x) *)&(x))
+#define PUT(x, value) ((void)(*(OCT__GLOBAL __typeof__(x) *)&(x) = (value)))
+#define SGET(x) (x)
+#define SPUT(x, value) ((void)((x) = (value)))
+#define SHARED(T, name, n) static __attribute__((shared)) T name[n]
+#define SHARED_DYNAMIC(T, name)                                        \
+    extern __attribute__((shared)) u32x4 oct__shared_dynamic[];        \
+    T *const name = (T *)oct__shared_dynamic
+
+typedef uint32_t oct__u32x4_native __attribute__((ext_vector_type(4)));
+typedef uint32_t oct__u32x2_native __attribute__((ext_vector_type(2)));
+typedef float oct__f32x4_native __attribute__((ext_vector_type(4)));
+typedef float oct__f32x2_native __attribute__((ext_vector_type(2)));
+
+DEV uint32_t tid(void)
+{
+    return __builtin_amdgcn_workitem_id_x();
+}
+
+DEV uint32_t oct__grid_blocks_x(void)
+{
+    return __builtin_amdgcn_grid_size_x() / __builtin_amdgcn_workgroup_size_x();
+}
+
+DEV uint64_t block_id(void)
+{
+    return (uint64_t)__builtin_amdgcn_workgroup_id_y() * oct__grid_blocks_x() + __builtin_amdgcn_workgroup_id_x();
+}
+
+/* Blocks are one lane high. */
+DEV uint64_t block_count(void)
+{
+    return (uint64_t)__builtin_amdgcn_grid_size_y() * oct__grid_blocks_x();
+}
+
+DEV void block_sync(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+DEV void warp_sync(void)
+{
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+DEV uint32_t shfl_xor_u32(uint32_t v, uint32_t mask)
+{
+    const uint32_t lane = __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+    return (uint32_t)__builtin_amdgcn_ds_bpermute((int)((lane ^ mask) << 2), (int)v);
+}
+
+DEV float shfl_xor_f32(float v, uint32_t mask)
+{
+    return __builtin_bit_cast(float, shfl_xor_u32(__builtin_bit_cast(uint32_t, v), mask));
+}
+
+DEV uint32_t warp_any(uint32_t v)
+{
+    return __builtin_amdgcn_ballot_w64(v != 0) != 0;
+}
+
+DEV float max_f32(float a, float b)
+{
+    return __builtin_fmaxf(a, b);
+}
+
+DEV uint32_t atomic_add_u32(uint32_t *at, uint32_t v)
+{
+    return __scoped_atomic_fetch_add((OCT__GLOBAL uint32_t *)at, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
+DEV uint64_t atomic_add_u64(uint64_t *at, uint64_t v)
+{
+    return __scoped_atomic_fetch_add((OCT__GLOBAL uint64_t *)at, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
+DEV uint32_t atomic_max_u32(uint32_t *at, uint32_t v)
+{
+    return __scoped_atomic_fetch_max((OCT__GLOBAL uint32_t *)at, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE);
+}
+
+DEV uint32_t atomic_add_acq_rel_u32(uint32_t *at, uint32_t v)
+{
+    return __scoped_atomic_fetch_add((OCT__GLOBAL uint32_t *)at, v, __ATOMIC_ACQ_REL, __MEMORY_SCOPE_DEVICE);
+}
+
+DEV uint32_t shared_or_u32(uint32_t *at, uint32_t v)
+{
+    return __scoped_atomic_fetch_or(at, v, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+}
+
+DEV u32x4 global_load_16(const void *at)
+{
+    const oct__u32x4_native v = *(const OCT__GLOBAL oct__u32x4_native *)at;
+    const u32x4 r = { v.x, v.y, v.z, v.w };
+    return r;
+}
+
+DEV u32x2 global_load_8(const void *at)
+{
+    const oct__u32x2_native v = *(const OCT__GLOBAL oct__u32x2_native *)at;
+    const u32x2 r = { v.x, v.y };
+    return r;
+}
+
+DEV uint32_t global_load_u32(const void *at)
+{
+    return *(const OCT__GLOBAL uint32_t *)at;
+}
+
+DEV void global_store_16(void *at, u32x4 v)
+{
+    const oct__u32x4_native n = { v.x, v.y, v.z, v.w };
+    *(OCT__GLOBAL oct__u32x4_native *)at = n;
+}
+
+DEV void global_store_8(void *at, u32x2 v)
+{
+    const oct__u32x2_native n = { v.x, v.y };
+    *(OCT__GLOBAL oct__u32x2_native *)at = n;
+}
+
+DEV f32x4 shared_load_f32x4(const void *at)
+{
+    const oct__f32x4_native v = *(const oct__f32x4_native *)at;
+    const f32x4 r = { v.x, v.y, v.z, v.w };
+    return r;
+}
+
+DEV void shared_store_f32x4(void *at, f32x4 v)
+{
+    const oct__f32x4_native n = { v.x, v.y, v.z, v.w };
+    *(oct__f32x4_native *)at = n;
+}
+
+DEV float fma_f32(float a, float b, float c)
+{
+    return __builtin_fmaf(a, b, c);
+}
+
+DEV float exp2_f32(float x)
+{
+    return __builtin_amdgcn_exp2f(x);
+}
+
+/* v_log_f32 is base 2 and flushes subnormals, which a sum of weights with a largest of 1 never is. */
+DEV float log_f32(float x)
+{
+    return __builtin_amdgcn_logf(x) * 0.693147181f;
+}
+
+DEV float decode_f16(uint32_t code)
+{
+    return (float)__builtin_bit_cast(_Float16, (uint16_t)code);
+}
+
+DEV float decode_e4m3fn(uint32_t byte);
+DEV float decode_e4m3fnuz(uint32_t byte);
+
+/* v_cvt_pk_f32_fp8 takes the format of the chip: e4m3fnuz on gfx942, e4m3fn on gfx950. */
+DEV void oct__decode_fp8_4(uint32_t word, float *out)
+{
+    const oct__f32x2_native low = __builtin_amdgcn_cvt_pk_f32_fp8((int)word, false);
+    const oct__f32x2_native high = __builtin_amdgcn_cvt_pk_f32_fp8((int)word, true);
+    out[0] = low.x;
+    out[1] = low.y;
+    out[2] = high.x;
+    out[3] = high.y;
+}
+
+DEV void decode_e4m3fn_4(uint32_t word, float *out)
+{
+#if defined(__gfx950__)
+    oct__decode_fp8_4(word, out);
+#else
+    out[0] = decode_e4m3fn(word);
+    out[1] = decode_e4m3fn(word >> 8);
+    out[2] = decode_e4m3fn(word >> 16);
+    out[3] = decode_e4m3fn(word >> 24);
+#endif
+}
+
+DEV void decode_e4m3fnuz_4(uint32_t word, float *out)
+{
+#if defined(__gfx942__)
+    oct__decode_fp8_4(word, out);
+#else
+    out[0] = decode_e4m3fnuz(word);
+    out[1] = decode_e4m3fnuz(word >> 8);
+    out[2] = decode_e4m3fnuz(word >> 16);
+    out[3] = decode_e4m3fnuz(word >> 24);
+#endif
+}
+
+#include "device/simt_warp.h"
+
+#endif

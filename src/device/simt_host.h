@@ -1,0 +1,173 @@
+/* simt_host.h: the shim of simt.h for the host executor of tests/device. Each lane is a fiber; every access and every meeting of lanes
+ * goes through the functions below, which the executor defines and the library never links. Device addresses are not host addresses:
+ * a text that dereferences one crashes, and the executor names kernel, block and lane. */
+#ifndef OCT_DEVICE_SIMT_HOST_H
+#define OCT_DEVICE_SIMT_HOST_H
+
+#include <math.h>
+#include <stddef.h>
+
+#ifndef OCT__WARP
+#error "the host build of a kernel text needs -DOCT__WARP=32 or 64"
+#endif
+#define WARP OCT__WARP
+#define DEV static inline __attribute__((unused))
+#define UNROLL
+#define NO_UNROLL
+
+#define OCT__PASTE(a, b) a##b
+#define OCT__HOST_NAME(warp, name) OCT__PASTE(oct__simt##warp##_, name)
+#define OCT__TEXT(x) #x
+#define OCT__LINE(x) OCT__TEXT(x)
+#define OCT__SITE (__FILE__ ":" OCT__LINE(__LINE__))
+
+#if OCT__WARP == 32
+#define OCT__KERNEL_SYMBOL(name) oct__simt32_##name
+#else
+#define OCT__KERNEL_SYMBOL(name) oct__simt64_##name
+#endif
+
+#define KERNEL(name, threads, type)                       \
+    static void name##_body(const type *p);               \
+    void OCT__KERNEL_SYMBOL(name)(const void *params);    \
+    void OCT__KERNEL_SYMBOL(name)(const void *params)     \
+    {                                                     \
+        name##_body((const type *)params);                \
+    }                                                     \
+    static void name##_body(const type *p)
+
+/* ---- the executor ------------------------------------------------------------------------------------------------------ */
+
+typedef enum oct__simt_op {
+    OCT__SIMT_WARP_SYNC, OCT__SIMT_XOR, OCT__SIMT_SUM_F32, OCT__SIMT_MAX_F32, OCT__SIMT_SUM_U32, OCT__SIMT_ANY, OCT__SIMT_GROUP8_SUM
+} oct__simt_op;
+
+typedef enum oct__simt_atomic {
+    OCT__SIMT_ADD_U32, OCT__SIMT_ADD_U64, OCT__SIMT_MAX_U32, OCT__SIMT_ADD_ACQ_REL_U32, OCT__SIMT_OR_U32_SHARED
+} oct__simt_atomic;
+
+/* Lane, block and number of blocks of the running lane. */
+uint32_t oct__simt_tid(void);
+uint64_t oct__simt_block(void);
+uint64_t oct__simt_blocks(void);
+
+/* Checked translations of a device address to where its bytes are. The access is size_bytes long and happens at once. */
+void *oct__simt_read(const volatile void *at, size_t size_bytes, const char *site);
+void *oct__simt_write(const volatile void *at, size_t size_bytes, const char *site);
+void *oct__simt_shared_read(const volatile void *at, size_t size_bytes, const char *site);
+void *oct__simt_shared_write(const volatile void *at, size_t size_bytes, const char *site);
+uint64_t oct__simt_atomic_run(oct__simt_atomic op, volatile void *at, uint64_t value, const char *site);
+
+/* Device address of the next static shared array of this lane; of the dynamic bytes. */
+void *oct__simt_shared(size_t size_bytes, const char *site);
+void *oct__simt_shared_dynamic(void);
+
+void oct__simt_block_sync(const char *site);
+/* v[n]: read from each lane of the warp, then written in each. argument: the mask of XOR. */
+void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, const char *site);
+
+/* ---- words of the shim -------------------------------------------------------------------------------------------------- */
+
+#define GET(x) (*(__typeof__(x) *)oct__simt_read(&(x), sizeof(x), OCT__SITE))
+#define PUT(x, value) ((void)(*(__typeof__(x) *)oct__simt_write(&(x), sizeof(x), OCT__SITE) = (value)))
+#define SGET(x) (*(__typeof__(x) *)oct__simt_shared_read(&(x), sizeof(x), OCT__SITE))
+#define SPUT(x, value) ((void)(*(__typeof__(x) *)oct__simt_shared_write(&(x), sizeof(x), OCT__SITE) = (value)))
+
+#define SHARED(T, name, n) T *const name = (T *)oct__simt_shared(sizeof(T) * (n), OCT__SITE)
+#define SHARED_DYNAMIC(T, name) T *const name = (T *)oct__simt_shared_dynamic()
+
+#define tid() oct__simt_tid()
+#define block_id() oct__simt_block()
+#define block_count() oct__simt_blocks()
+#define block_sync() oct__simt_block_sync(OCT__SITE)
+#define warp_sync() oct__simt_meet(OCT__SIMT_WARP_SYNC, NULL, 0, 0, OCT__SITE)
+#define shfl_xor_f32(v, mask) oct__simt_xor_f32(v, mask, OCT__SITE)
+#define shfl_xor_u32(v, mask) oct__simt_xor_u32(v, mask, OCT__SITE)
+#define warp_sum_f32(v) oct__simt_meet_f32(OCT__SIMT_SUM_F32, v, OCT__SITE)
+#define warp_max_f32(v) oct__simt_meet_f32(OCT__SIMT_MAX_F32, v, OCT__SITE)
+#define warp_sum_u32(v) oct__simt_meet_u32(OCT__SIMT_SUM_U32, v, OCT__SITE)
+#define warp_any(v) oct__simt_meet_u32(OCT__SIMT_ANY, (v) != 0, OCT__SITE)
+#define group8_sum(v, n) oct__simt_meet(OCT__SIMT_GROUP8_SUM, v, n, 0, OCT__SITE)
+
+#define atomic_add_u32(at, v) ((uint32_t)oct__simt_atomic_run(OCT__SIMT_ADD_U32, at, v, OCT__SITE))
+#define atomic_add_u64(at, v) oct__simt_atomic_run(OCT__SIMT_ADD_U64, at, v, OCT__SITE)
+#define atomic_max_u32(at, v) ((uint32_t)oct__simt_atomic_run(OCT__SIMT_MAX_U32, at, v, OCT__SITE))
+#define atomic_add_acq_rel_u32(at, v) ((uint32_t)oct__simt_atomic_run(OCT__SIMT_ADD_ACQ_REL_U32, at, v, OCT__SITE))
+#define shared_or_u32(at, v) ((uint32_t)oct__simt_atomic_run(OCT__SIMT_OR_U32_SHARED, at, v, OCT__SITE))
+
+#define global_load_16(at) (*(const u32x4 *)oct__simt_read(at, 16, OCT__SITE))
+#define global_load_8(at) (*(const u32x2 *)oct__simt_read(at, 8, OCT__SITE))
+#define global_load_u32(at) (*(const uint32_t *)oct__simt_read(at, 4, OCT__SITE))
+#define global_store_16(at, v) ((void)(*(u32x4 *)oct__simt_write(at, 16, OCT__SITE) = (v)))
+#define global_store_8(at, v) ((void)(*(u32x2 *)oct__simt_write(at, 8, OCT__SITE) = (v)))
+#define shared_load_f32x4(at) (*(const f32x4 *)oct__simt_shared_read(at, 16, OCT__SITE))
+#define shared_store_f32x4(at, v) ((void)(*(f32x4 *)oct__simt_shared_write(at, 16, OCT__SITE) = (v)))
+
+DEV float oct__simt_xor_f32(float v, uint32_t mask, const char *site)
+{
+    oct__simt_meet(OCT__SIMT_XOR, &v, 1, mask, site);
+    return v;
+}
+
+DEV uint32_t oct__simt_xor_u32(uint32_t v, uint32_t mask, const char *site)
+{
+    oct__simt_meet(OCT__SIMT_XOR, &v, 1, mask, site);
+    return v;
+}
+
+DEV float oct__simt_meet_f32(oct__simt_op op, float v, const char *site)
+{
+    oct__simt_meet(op, &v, 1, 0, site);
+    return v;
+}
+
+DEV uint32_t oct__simt_meet_u32(oct__simt_op op, uint32_t v, const char *site)
+{
+    oct__simt_meet(op, &v, 1, 0, site);
+    return v;
+}
+
+/* Twice rounded: plain x86-64 has no fused multiply-add, and a library call for each would be most of a test's time. */
+DEV float fma_f32(float a, float b, float c)
+{
+    return a * b + c;
+}
+
+DEV float exp2_f32(float x)
+{
+    return exp2f(x);
+}
+
+DEV float log_f32(float x)
+{
+    return logf(x);
+}
+
+DEV float max_f32(float a, float b)
+{
+    return a > b || b != b ? a : b;
+}
+
+DEV float decode_f16(uint32_t code)
+{
+    return oct__f16_to_f32((uint16_t)code);
+}
+
+DEV float decode_e4m3fn(uint32_t byte);
+DEV float decode_e4m3fnuz(uint32_t byte);
+
+DEV void decode_e4m3fn_4(uint32_t word, float *out)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        out[i] = decode_e4m3fn(word >> (8 * i));
+    }
+}
+
+DEV void decode_e4m3fnuz_4(uint32_t word, float *out)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        out[i] = decode_e4m3fnuz(word >> (8 * i));
+    }
+}
+
+#endif

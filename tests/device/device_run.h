@@ -1,0 +1,34 @@
+/* device_run.h: owns the running of the parity tests' problems on the host executor: copies a problem's memory to the device, packs and launches
+ * what a driver would, and copies the results back. Threads: one. */
+#ifndef DEVICE_RUN_H
+#define DEVICE_RUN_H
+
+#include "device/executor.h"
+#include "device/launch.h"
+#include "parity/problem.h"
+#include "parity/write_case.h"
+
+typedef struct device_rig {
+    simt_device *device;
+    oct__dev_chip chip;
+} device_rig;
+
+/* A chip of warps of 32 (with 228 KiB of shared memory) or of 64 (with 64 KiB) and few units, so that grids stride. 0 on success. */
+int device_rig_make(device_rig *rig, uint32_t warp);
+void device_rig_drop(device_rig *rig);
+
+/* Packs and launches by name. */
+simt_fault device_launch(device_rig *rig, const oct__dev_launch *launch, const void *params, simt_report *report);
+
+/* Plans and runs the problem's batch; out and lse are first blanked and afterwards hold what the device's memory held. Writes a fault's report or
+ * what else went wrong into text. 0 on success. plan: what plan_step left, or NULL. */
+int device_run_attn(device_rig *rig, problem *p, oct__dev_plan *plan, char *text, size_t size);
+
+/* Runs the case's write; pools and counts then hold what the device's memory held. */
+int device_run_write(device_rig *rig, write_case *c, char *text, size_t size);
+
+/* Merges: args' pointers are host memory of these many elements. */
+typedef struct device_merge { oct_attn_merge_args args; size_t out_elements, lse_elements, merged_elements, lse_merged_elements; } device_merge;
+int device_run_merge(device_rig *rig, const device_merge *m, char *text, size_t size);
+
+#endif

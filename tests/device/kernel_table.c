@@ -1,0 +1,32 @@
+/* kernel_table.c: the kernels of src/device/kernels.def at both warp widths. kernels.c is compiled once for each. */
+#include <string.h>
+
+#include "device/executor.h"
+#include "device/params.h"
+
+#define X(name, threads, type)                           \
+    void oct__simt32_##name(const void *params);         \
+    void oct__simt64_##name(const void *params);
+#include "device/kernels.def"
+#undef X
+
+static const simt_kernel kernels[] = {
+#define X(name, threads, type) { #name, oct__simt32_##name, 32, threads, sizeof(type) }, { #name, oct__simt64_##name, 64, threads, sizeof(type) },
+#include "device/kernels.def"
+#undef X
+};
+
+const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
+{
+    const size_t at = 2 * (size_t)index + (warp == 64);
+    return at < sizeof kernels / sizeof kernels[0] && (warp == 32 || warp == 64) ? &kernels[at] : NULL;
+}
+
+const simt_kernel *simt_find(uint32_t warp, const char *name)
+{
+    const simt_kernel *kernel;
+    for (uint32_t i = 0; (kernel = simt_nth(warp, i)) != NULL; i++)
+        if (strcmp(kernel->name, name) == 0)
+            return kernel;
+    return NULL;
+}

@@ -1,0 +1,172 @@
+/* test_attn.c: attn_decode_*, attn_extend and attn_finish, planned by plan_step, at one warp width against the float64 oracle: a covering array
+ * in which every pair of feature values meets, and random problems. Arguments: 32 or 64, then random=N problems from seed=S on, cover=0. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/device_check.h"
+#include "parity/cover.h"
+
+enum { ROWS_MAX = 2000 };
+
+static uint32_t warp;
+static int64_t n_random = 100, first_seed = 1, with_cover = 1;
+
+typedef struct kv_format { uint32_t dtype, mode, scale_dtype, rotated; } kv_format;
+
+/* Every format with every scale mode, and rotation of each. */
+static const kv_format kv_formats[] = {
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TENSOR, 0, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0, 1 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16, 1 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_CHANNEL, 0, 0 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_NONE, 0, 1 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_LAYER, 0, 0 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16, 0 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_LAYER_HEAD, 0, 0 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 1 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 1 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16, 0 },
+    { OCT_DTYPE_I8, OCT_SCALE_CHANNEL, 0, 1 },
+    { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_F16, OCT_SCALE_NONE, 0, 1 },
+    { OCT_DTYPE_F32, OCT_SCALE_NONE, 0, 0 },
+};
+
+static const int64_t pages[] = { 1, 4, 5, 16, 64, 128 };
+static const int64_t dims[][2] = { { 64, 64 }, { 16, 16 }, { 24, 40 }, { 80, 80 }, { 96, 112 }, { 128, 128 }, { 192, 128 }, { 72, 256 }, { 256, 256 }, { 512, 512 } };
+static const int64_t ratios[] = { 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20 };
+static const int64_t floats[] = { OCT_DTYPE_F32, OCT_DTYPE_F16, OCT_DTYPE_BF16, OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FNUZ, OCT_DTYPE_E5M2 };
+static const int64_t windows[] = { 0, 1, 16, 100 };
+static const double caps[] = { 0.0, 1.0, 30.0 };
+static const int64_t splits[] = { 0, 7, 64 };
+/* Sequences of one batch: decode, decode of several rows, prefill, a chunk after a prefix, more rows than keys, mixtures. */
+static const int32_t q_lens[][3] = { { 1, 1, 1 }, { 4, 7, 1 }, { 33, 0, 1 }, { 1, 5, 17 }, { 9, 3, 5 }, { 0, 1, 24 } };
+static const int32_t kv_lens[][3] = { { 33, 1, 130 }, { 16, 15, 17 }, { 33, 5, 0 }, { 100, 70, 81 }, { 5, 0, 7 }, { 20, 200, 24 } };
+static const int64_t data[][2] = { { DATA_NORMAL, DATA_NORMAL }, { DATA_CODES, DATA_CODES }, { DATA_NEEDLE, DATA_NORMAL }, { DATA_EQUAL, DATA_SUBNORMAL },
+                                   { DATA_SATURATED, DATA_SATURATED }, { DATA_SUBNORMAL, DATA_ONE_HOT }, { DATA_NORMAL, DATA_HALF } };
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+enum feature { K_FORMAT, V_FORMAT, LAYOUT, PAGE, DIMS, RATIO, HEADS, Q_DTYPE, OUT_DTYPE, CAUSAL, WINDOW, CAP, SINK, MASK, DETERMINISTIC, SPLIT, LENGTHS,
+               FORM, STRIDES, DATA, LSE, POISON, FEATURES };
+
+static const int n_values[FEATURES] = {
+    [K_FORMAT] = COUNT(kv_formats), [V_FORMAT] = COUNT(kv_formats), [LAYOUT] = 3, [PAGE] = COUNT(pages), [DIMS] = COUNT(dims), [RATIO] = COUNT(ratios),
+    [HEADS] = 2, [Q_DTYPE] = COUNT(floats), [OUT_DTYPE] = COUNT(floats), [CAUSAL] = 2, [WINDOW] = COUNT(windows), [CAP] = COUNT(caps), [SINK] = 5,
+    [MASK] = 2, [DETERMINISTIC] = 2, [SPLIT] = COUNT(splits), [LENGTHS] = COUNT(q_lens), [FORM] = 4, [STRIDES] = 4, [DATA] = COUNT(data), [LSE] = 2,
+    [POISON] = 4,
+};
+
+static unsigned char rows[ROWS_MAX][COVER_FEATURES];
+
+static problem_shape shape_of(int64_t index)
+{
+    const unsigned char *row = rows[index];
+    const kv_format *k = &kv_formats[row[K_FORMAT]], *v = &kv_formats[row[V_FORMAT]];
+    problem_shape s = problem_plain(2000000 + index);
+    s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype, s.k_rotated = k->rotated;
+    s.v_dtype = v->dtype, s.v_scale_mode = v->mode, s.v_scale_dtype = v->scale_dtype, s.v_rotated = v->rotated;
+    s.layout = row[LAYOUT];
+    s.page_size = pages[row[PAGE]];
+    s.dim_k = dims[row[DIMS]][0];
+    s.dim_v = dims[row[DIMS]][1];
+    if (s.layout == OCT_LAYOUT_V5D) {   /* chunks of up to 16 dims and 16 tokens */
+        s.page_size = (s.page_size + 15) / 16 * 16;
+        s.dim_k = (s.dim_k + 15) / 16 * 16;
+    }
+    s.heads = row[HEADS] + 1;
+    s.heads_q = s.heads * ratios[row[RATIO]];
+    s.q_dtype = floats[row[Q_DTYPE]];
+    s.out_dtype = floats[row[OUT_DTYPE]];
+    s.causal = row[CAUSAL];
+    s.window = windows[row[WINDOW]];
+    s.softcap = caps[row[CAP]];
+    s.sink = row[SINK];
+    s.mask = row[MASK];
+    s.deterministic = row[DETERMINISTIC];
+    s.split_tokens = splits[row[SPLIT]];
+    problem_lengths(&s, 3, q_lens[row[LENGTHS]], kv_lens[row[LENGTHS]]);
+    s.compressed = row[FORM] & 1;
+    s.page_none = row[FORM] >> 1;
+    s.strides = (int64_t[]){ 0, 1 | 2 | 4, 8 | 16, 63 }[row[STRIDES]];
+    s.base_offset = row[STRIDES] == 2 ? 3 : 0;
+    s.k_data = data[row[DATA]][0];
+    s.v_data = data[row[DATA]][1];
+    s.with_lse = row[LSE];
+    s.poison = row[POISON];
+    return s;
+}
+
+static int64_t run_cover(void *arg, int64_t index)
+{
+    (void)arg;
+    const problem_shape s = shape_of(index);
+    return device_check_attn(warp, &s);
+}
+
+static void every_pair_of_features(void **state)
+{
+    (void)state;
+    if (!with_cover)
+        skip();
+    const int n = cover_make(FEATURES, n_values, 7, ROWS_MAX, rows);
+    assert_true(n > 0);
+    print_message("covering array: %d problems\n", n);
+    assert_int_equal(isolate_run("features", n, 60, run_cover, NULL), 0);
+}
+
+static int64_t run_random(void *arg, int64_t index)
+{
+    (void)arg;
+    const problem_shape s = problem_random(first_seed + index);
+    return device_check_attn(warp, &s);
+}
+
+static void random_problems(void **state)
+{
+    (void)state;
+    print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_random - 1));
+    assert_int_equal(isolate_run("random", n_random, 60, run_random, NULL), 0);
+}
+
+static void every_kernel_ran(void **state)
+{
+    static const char *const names[] = { "attn_decode_4", "attn_decode_8", "attn_decode_16", "attn_extend", "attn_finish" };
+    (void)state;
+    isolate_report();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s/%u", names[i], warp);
+        assert_true(isolate_n_ran(name) >= 10);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "random=", 7) == 0)
+            n_random = strtoll(argv[i] + 7, NULL, 10);
+        else if (strncmp(argv[i], "seed=", 5) == 0)
+            first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "cover=", 6) == 0)
+            with_cover = strtoll(argv[i] + 6, NULL, 10);
+        else
+            warp = (uint32_t)strtoul(argv[i], NULL, 10);
+    }
+    if (warp != 32 && warp != 64)
+        return fprintf(stderr, "usage: device_attn 32|64 [random=N] [seed=S] [cover=0]\n"), 2;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_of_features),
+        cmocka_unit_test(random_problems),
+        cmocka_unit_test(every_kernel_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
