@@ -53,7 +53,7 @@ static int take_scales(const app_command *command, const app_cache_flags *flags,
         return app_arguments_complain(command, "--kv-scales: neither K nor V is kept in a format with calibrated scales");
     }
     oct_error error = OCT_ERROR_INIT;
-    if (octe_scales_read(flags->scales, 0, scales, &error) != OCT_OK) {
+    if (octe_scales_read(flags->scales, OCTE_SCALES_ALL_RANKS, scales, &error) != OCT_OK) {
         return app_output_error(&error);
     }
     config->scales = scales;

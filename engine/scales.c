@@ -122,11 +122,45 @@ static oct_status read_object(const parser *p, const char *key, const json_t *pa
     return json_is_object(*object) ? OCT_OK : bad(p, key, "is %s; must be an object", kind(*object));
 }
 
-/* kv_cache.scaling_factor.<rank>: { "0": number, ... }. Makes *sc. */
+/* kv_cache.scaling_factor.<rank>: { "0": number, ... }. Makes *sc, or raises what an earlier rank made of it. */
+static oct_status read_rank(const parser *p, const json_t *ranks, uint32_t rank, octe_scales *sc)
+{
+    const json_t *layers;
+    char key[96], name[16];
+    snprintf(name, sizeof(name), "%u", rank);
+    snprintf(key, sizeof(key), "kv_cache.scaling_factor.%u", rank);
+    oct_status s = read_object(p, key, ranks, name, &layers);
+    if (s != OCT_OK) {
+        return s;
+    }
+    const size_t n_layers = json_object_size(layers);
+    if (n_layers < 1 || n_layers > OCTE_SCALES_MAX_LAYERS) {
+        return bad(p, key, "has %zu layers; must be 1 to %d", n_layers, OCTE_SCALES_MAX_LAYERS);
+    }
+    const bool first = sc->layer[0] == NULL;
+    if (!first && n_layers != sc->n_layers) {
+        return bad(p, key, "has %zu layers, an earlier rank %u", n_layers, sc->n_layers);
+    }
+    s = first ? octe_scales_create(sc, (uint32_t)n_layers, 0, 0, p->error) : OCT_OK;
+    for (uint32_t il = 0; il < n_layers && s == OCT_OK; il++) {
+        snprintf(name, sizeof(name), "%u", il);
+        snprintf(key, sizeof(key), "kv_cache.scaling_factor.%u.%u", rank, il);
+        const json_t *value = json_object_get(layers, name);
+        float scale = 0.0f;
+        s = value == NULL ? bad(p, key, "is missing, though the rank has %zu layers", n_layers) : read_scale(p, key, value, &scale);
+        for (int which = 0; which < 2 && s == OCT_OK; which++) {
+            sc->layer[which][il] = first || scale > sc->layer[which][il] ? scale : sc->layer[which][il];
+        }
+    }
+    return s;
+}
+
+/* kv_cache.scaling_factor: { "0": a rank, ... }. Makes *sc. */
 static oct_status read_factors(const parser *p, const json_t *root, uint32_t rank, octe_scales *sc)
 {
-    const json_t *cache, *ranks, *layers;
-    char key[96], name[16];
+    const json_t *cache, *ranks;
+    const bool all = rank == OCTE_SCALES_ALL_RANKS;
+    char name[16];
     oct_status s = read_object(p, "kv_cache", root, "kv_cache", &cache);
     if (s != OCT_OK) {
         return s;
@@ -144,8 +178,8 @@ static oct_status read_factors(const parser *p, const json_t *root, uint32_t ran
     if (n_ranks > OCTE_SCALES_MAX_RANKS) {
         return bad(p, "kv_cache.scaling_factor", "has %zu ranks; at most %d", n_ranks, OCTE_SCALES_MAX_RANKS);
     }
-    if (rank >= n_ranks) {
-        return bad(p, "kv_cache.scaling_factor", "has %zu ranks; rank %u is asked for", n_ranks, rank);
+    if (n_ranks == 0 || (!all && rank >= n_ranks)) {
+        return bad(p, "kv_cache.scaling_factor", "has %zu ranks; rank %u is asked for", n_ranks, all ? 0 : rank);
     }
     for (size_t r = 0; r < n_ranks; r++) {
         snprintf(name, sizeof(name), "%zu", r);
@@ -153,23 +187,9 @@ static oct_status read_factors(const parser *p, const json_t *root, uint32_t ran
             return bad(p, "kv_cache.scaling_factor", "has %zu ranks, but none is '%s'", n_ranks, name);
         }
     }
-    snprintf(name, sizeof(name), "%u", rank);
-    snprintf(key, sizeof(key), "kv_cache.scaling_factor.%u", rank);
-    s = read_object(p, key, ranks, name, &layers);
-    if (s != OCT_OK) {
-        return s;
-    }
-    const size_t n_layers = json_object_size(layers);
-    if (n_layers < 1 || n_layers > OCTE_SCALES_MAX_LAYERS) {
-        return bad(p, key, "has %zu layers; must be 1 to %d", n_layers, OCTE_SCALES_MAX_LAYERS);
-    }
-    s = octe_scales_create(sc, (uint32_t)n_layers, 0, 0, p->error);
-    for (uint32_t il = 0; il < n_layers && s == OCT_OK; il++) {
-        snprintf(name, sizeof(name), "%u", il);
-        snprintf(key, sizeof(key), "kv_cache.scaling_factor.%u.%u", rank, il);
-        const json_t *value = json_object_get(layers, name);
-        s = value == NULL ? bad(p, key, "is missing, though the rank has %zu layers", n_layers) : read_scale(p, key, value, &sc->layer[0][il]);
-        sc->layer[1][il] = sc->layer[0][il];
+    const uint32_t first = all ? 0 : rank, last = all ? (uint32_t)n_ranks - 1 : rank;
+    for (uint32_t r = first; r <= last && s == OCT_OK; r++) {
+        s = read_rank(p, ranks, r, sc);
     }
     return s;
 }

@@ -36,7 +36,10 @@ typedef struct octe_scales {
 oct_status octe_scales_create(octe_scales *scales, uint32_t n_layers, uint32_t n_heads, uint32_t dim, oct_error *error);
 void octe_scales_free(octe_scales *scales);   /* frees the arrays and zeroes the struct; fine on a zeroed one */
 
-/* Reads a file: the numbers of tensor-parallel rank `rank`. Strict: every layer 0 .. n-1 present once, every number finite and > 0, sizes
+/* For a rank: a process that holds the heads of all of them. Of each layer the largest number, which saturates no rank's heads. */
+#define OCTE_SCALES_ALL_RANKS UINT32_MAX
+
+/* Reads a file: the numbers of tensor-parallel rank `rank`, or OCTE_SCALES_ALL_RANKS. Strict: every layer 0 .. n-1 present once, every number finite and > 0, sizes
  * capped, no duplicate key. Errors: IO_ERROR, BAD_DATA (names the file and the key), OUT_OF_MEMORY. */
 oct_status octe_scales_read(const char *path, uint32_t rank, octe_scales *scales, oct_error *error);
 

@@ -45,6 +45,24 @@ static void reads_what_others_write(void **state)
     assert_true(sc.layer[0][0] == 1.0f && sc.layer[1][1] == 2e-3f);
     octe_scales_free(&sc);
     octe_scales_free(&sc);   /* a freed one is fine */
+    /* Who holds the heads of all ranks takes what saturates none of them. */
+    assert_int_equal(octe_scales_parse(vllm, strlen(vllm), "f", OCTE_SCALES_ALL_RANKS, &sc, &error), OCT_OK);
+    for (int which = 0; which < 2; which++) {
+        assert_true(sc.layer[which][0] == 1.0f && sc.layer[which][1] == 0.01979283057153225f && sc.layer[which][2] == 3.0f);
+    }
+    octe_scales_free(&sc);
+    static const struct {
+        const char *json, *says;
+    } uneven[] = {
+        {"{\"kv_cache\": {\"dtype\": \"float8_e4m3fn\", \"scaling_factor\": {\"0\": {\"0\": 1}, \"1\": {\"0\": 1, \"1\": 1}}}}", "'kv_cache.scaling_factor.1' has 2 layers, an earlier rank 1"},
+        {"{\"kv_cache\": {\"dtype\": \"float8_e4m3fn\", \"scaling_factor\": {\"0\": {\"0\": 1}, \"1\": {\"0\": 0}}}}", "'kv_cache.scaling_factor.1.0' is 0"},
+        {"{\"kv_cache\": {\"dtype\": \"float8_e4m3fn\", \"scaling_factor\": {}}}", "has 0 ranks"},
+    };
+    for (size_t i = 0; i < sizeof(uneven) / sizeof(uneven[0]); i++) {
+        assert_int_equal(octe_scales_parse(uneven[i].json, strlen(uneven[i].json), "f", OCTE_SCALES_ALL_RANKS, &sc, &error), OCT_BAD_DATA);
+        assert_non_null(strstr(error.text, uneven[i].says));
+        assert_null(sc.layer[0]);
+    }
     /* No model_type, other keys of other tools. */
     static const char other[] = "{\"producer\": [1, {}], \"kv_cache\": {\"dtype\": \"float8_e4m3fn\", \"method\": null, \"scaling_factor\": {\"0\": {\"0\": 1}}}}";
     assert_int_equal(octe_scales_parse(other, strlen(other), "f", 0, &sc, &error), OCT_OK);
