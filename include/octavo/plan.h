@@ -13,7 +13,7 @@ typedef struct oct_plan oct_plan;
 
 typedef struct oct_attn_spec {
     uint32_t struct_size;
-    uint32_t heads_q;          /* a multiple of kv.heads */
+    uint32_t heads_q;          /* a multiple of kv.heads, at most 65536 */
     oct_kv_spec kv;            /* what the plan's layers hold; a layer that differs is refused at run */
     uint32_t q_dtype;          /* F32, F16, BF16, or an 8-bit float with args.q_scale */
     uint32_t out_dtype;        /* F32, F16, BF16, or an 8-bit float with args.out_scale */

@@ -156,6 +156,8 @@ oct_status oct_attn_run(oct_plan *plan, const oct_attn_args *args)
     checked_run r;
     const oct_status status = check_run(&r, plan, args, "oct_attn_run", NULL);
     if (status == OCT_OK && plan->step.n_items > 0) {
+        /* Runs of one plan never overlap; one by parts that some thread never joined may have left the counter behind the last item. */
+        atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
         oct__executor_run(plan->executor, plan->run_threads, run_task, &r);
     }
     return status;

@@ -31,6 +31,7 @@ oct_status oct_context_create(const oct_context_options *given, oct_context **ou
     if (out == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "context is NULL");
     }
+    *out = NULL;
     if (given != NULL) {
         const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
         if (status != OCT_OK) {

@@ -43,6 +43,7 @@ oct_status oct_kv_pool_create(oct_context *context, const oct_kv_pool_options *g
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL; must %s", context == NULL ? "context" : "pool",
                               context == NULL ? "come from oct_context_create" : "point to an oct_kv_pool *");
     }
+    *pool = NULL;
     const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
     return status == OCT_OK ? oct__kv_pool_create(&context->allocator, &options, pool, error) : status;
 }
@@ -82,6 +83,10 @@ static oct_status check_rope(checked_write *w, oct_error *error)
     }
     if (!isfinite(rope->position_scale)) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.position_scale is %g; must be finite", (double)rope->position_scale);
+    }
+    const oct_status factors = oct__check_pointer(rope->factors, sizeof(float), 0, "args.rope.factors", write_where, error);
+    if (factors != OCT_OK) {
+        return factors;
     }
     for (uint32_t i = 0; rope->factors != NULL && i < rope->n_dims / 2; i++) {
         if (!isfinite(rope->factors[i]) || rope->factors[i] == 0) {
@@ -162,6 +167,13 @@ static oct_status check_slots(const int32_t *slots, int64_t n_tokens, const oct_
 
 static oct_status check_counts(const oct_kv_write_args *args, uint32_t nth, oct_error *error)
 {
+    oct_status status = oct__check_pointer(args->k_counts, _Alignof(oct_kv_counts), 0, "args.k_counts", write_where, error);
+    if (status == OCT_OK) {
+        status = oct__check_pointer(args->v_counts, _Alignof(oct_kv_counts), 0, "args.v_counts", write_where, error);
+    }
+    if (status != OCT_OK) {
+        return status;
+    }
     if ((args->k_counts != NULL || args->v_counts != NULL) && args->n_counts < nth) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.n_counts is %" PRIu32 "; must be at least %" PRIu32 ", one entry a thread", args->n_counts, nth);
     }

@@ -14,6 +14,7 @@ oct_status oct_kv_table_create(oct_context *context, const oct_kv_table_options 
     if (context == NULL || table == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "table");
     }
+    *table = NULL;
     const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
     return status == OCT_OK ? oct__kv_table_create(&context->allocator, &options, table, error) : status;
 }
@@ -34,6 +35,7 @@ oct_status oct_kv_twin_create(oct_context *context, const oct_kv_twin_options *g
     if (context == NULL || twin == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "twin");
     }
+    *twin = NULL;
     const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
     return status == OCT_OK ? oct__kv_twin_create(&context->allocator, &options, twin, error) : status;
 }

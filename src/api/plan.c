@@ -15,6 +15,9 @@
 #include "plan/explain.h"
 #include "plan/plan.h"
 
+/* Beyond any model, low enough that no product of heads, keys and dims of a batch leaves 64 bits. */
+enum { HEADS_Q_MAX = 65536 };
+
 static bool is_operand_dtype(uint32_t dtype)
 {
     /* i8 needs a scale a vector, which q and out have no room for. */
@@ -29,6 +32,9 @@ static oct_status check_spec(const oct_attn_spec *spec, const char *where, oct_e
     }
     if (spec->heads_q == 0 || spec->heads_q % spec->kv.heads != 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.heads_q is %" PRIu32 "; must be a multiple of spec.kv.heads = %" PRIu32, spec->heads_q, spec->kv.heads);
+    }
+    if (spec->heads_q > HEADS_Q_MAX) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.heads_q is %" PRIu32 "; must be at most %d", spec->heads_q, HEADS_Q_MAX);
     }
     if (!is_operand_dtype(spec->q_dtype) || !is_operand_dtype(spec->out_dtype)) {
         const bool q = !is_operand_dtype(spec->q_dtype);
@@ -65,6 +71,7 @@ oct_status oct_plan_create(oct_context *context, const oct_attn_spec *given, oct
     if (context == NULL || plan == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "plan");
     }
+    *plan = NULL;
     oct_status status = oct__struct_read(&spec, sizeof(spec), sizeof(spec), given, "spec", where, error);
     if (status == OCT_OK) {
         status = check_spec(&spec, where, error);

@@ -264,9 +264,40 @@ static void formats_have_sizes_and_names(void **state)
     assert_int_equal(oct_dtype_from_name(NULL), 0);
 }
 
+/* Whatever a caller's variable held, it can be destroyed after an error. */
+static void what_is_not_created_is_null(void **state)
+{
+    (void)state;
+    int other;
+    void *const garbage = &other;
+    oct_context *context = garbage, *made = NULL;
+    oct_kv_pool *pool = garbage;
+    oct_kv_table *table = garbage;
+    oct_kv_twin *twin = garbage;
+    oct_plan *plan = garbage;
+    const oct_context_options options = { .struct_size = 1 };
+    const oct_kv_pool_options pool_options = { .struct_size = 1 };
+    const oct_kv_table_options table_options = { .struct_size = 1 };
+    const oct_kv_twin_options twin_options = { .struct_size = 1 };
+    const oct_attn_spec spec = { .struct_size = 1 };
+    assert_int_equal(oct_context_create(NULL, &made, NULL), OCT_OK);
+    assert_int_equal(oct_context_create(&options, &context, NULL), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct_kv_pool_create(made, &pool_options, &pool, NULL), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct_kv_table_create(made, &table_options, &table, NULL), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct_kv_twin_create(made, &twin_options, &twin, NULL), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct_plan_create(made, &spec, &plan, NULL), OCT_INVALID_ARGUMENT);
+    assert_null(context);
+    assert_null(pool);
+    assert_null(table);
+    assert_null(twin);
+    assert_null(plan);
+    oct_context_destroy(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_created_is_null),
         cmocka_unit_test(defaults_and_null),
         cmocka_unit_test(half_an_allocator_and_too_many_threads_are_refused),
         cmocka_unit_test(memory_comes_from_the_hooks_and_goes_back),

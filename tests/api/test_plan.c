@@ -18,7 +18,7 @@ static int drop_context(void **state)
 
 static void check_refused(const oct_attn_spec *spec, oct_status expected, const char *words)
 {
-    oct_plan *plan = NULL;
+    oct_plan *plan = (oct_plan *)(void *)&plan;   /* an error leaves NULL, which may be destroyed */
     oct_error error = OCT_ERROR_INIT;
     assert_int_equal(oct_plan_create(context, spec, &plan, &error), expected);
     assert_null(plan);
@@ -42,6 +42,8 @@ static void each_illegal_field_is_named(void **state)
     (void)state;
     REFUSED(spec->heads_q = 0, "spec.heads_q is 0; must be a multiple of spec.kv.heads = 2");
     REFUSED(spec->heads_q = 7, "spec.heads_q is 7; must be a multiple of spec.kv.heads = 2");
+    REFUSED(spec->heads_q = 65538, "spec.heads_q is 65538; must be at most 65536");
+    REFUSED(spec->heads_q = 4294967294u, "spec.heads_q is 4294967294; must be at most 65536");
     REFUSED(spec->q_dtype = 0, "spec.q_dtype is 0");
     REFUSED(spec->q_dtype = OCT_DTYPE_I8, "spec.q_dtype is 7; must be f32, f16, bf16 or an 8-bit float");
     REFUSED(spec->out_dtype = 99, "spec.out_dtype is 99");

@@ -134,6 +134,7 @@ static void rope(void **state)
     REFUSED(ROPED; w.rope.base = 0, "args.rope.base is 0; must be finite and > 0");
     REFUSED(ROPED; w.rope.base = NAN, "args.rope.base is nan");
     REFUSED(ROPED; w.rope.position_scale = INFINITY, "args.rope.position_scale is inf; must be finite");
+    REFUSED(ROPED; w.rope.factors = (const float *)(const void *)((const char *)w.factors + 1), "args.rope.factors is not aligned to its elements of 4 bytes");
     REFUSED(ROPED; w.factors[7] = 0, "args.rope.factors[7] is 0; must be finite and not 0");
     REFUSED(ROPED; w.factors[0] = NAN, "args.rope.factors[0] is nan");
 }
@@ -141,6 +142,7 @@ static void rope(void **state)
 static void counts(void **state)
 {
     (void)state;
+    REFUSED(a->v_counts = (oct_kv_counts *)(void *)((char *)w.counts + 4); a->n_counts = 1, "args.v_counts is not aligned");
     REFUSED(a->k_counts = w.counts, "args.n_counts is 0; must be at least 1, one entry a thread");
     /* One entry does for a call that brings its own threads, two shares need two. */
     problem p;
