@@ -133,7 +133,7 @@ static bool set_value(const app_command *command, const app_flag *flag, const ch
         char *end = NULL;
         errno = 0;
         const float number = strtof(value, &end);
-        if (end == value || *end != '\0' || !isfinite(number) || (double)number < flag->min || (double)number > flag->max) {
+        if (end == value || *end != '\0' || !isfinite(number) || number < (float)flag->min || number > (float)flag->max) {
             (void)app_arguments_complain(command, "%s wants a number from %g to %g, not '%s'", shown, flag->min, flag->max, value);
             return false;
         }

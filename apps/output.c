@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "apps/command.h"
+#include "engine/vocab.h"
 #include "host/file.h"
 
 /* The errno of the first failed write; later ones often say less. */
@@ -35,20 +36,38 @@ int app_output_finish(int code)
     return code;
 }
 
+/* Valid UTF-8 without control characters, whatever the names of files brought in. */
+static void add_clean(app_text *clean, const app_text *report)
+{
+    octe_stream stream = { 0 };
+    char out[8];   /* of one byte: at most what was held and the byte itself, both replaced */
+    for (size_t i = 0; i < report->length; i++) {
+        const char byte = report->bytes[i];
+        const bool is_control = ((unsigned char)byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+        app_text_add_bytes(clean, out, octe_stream_bytes(&stream, is_control ? "\xff" : &byte, 1, out));
+    }
+    octe_stream_finish(&stream, out);
+    app_text_add(clean, "%s", out);
+}
+
 int app_output_report(const app_text *report, const char *path)
 {
-    if (report->failed || report->bytes == NULL) {
-        return app_output_fail("out of memory while writing the report");
+    app_text clean = { 0 };
+    int code = APP_OK;
+    add_clean(&clean, report);
+    if (report->failed || clean.failed || report->bytes == NULL) {
+        code = app_output_fail("out of memory while writing the report");
+    } else if (path == NULL) {
+        code = app_output_write(clean.bytes, clean.length) ? APP_OK : APP_FAILED;
+    } else {
+        oct_error error = OCT_ERROR_INIT;
+        if (oct__file_write(path, clean.bytes, clean.length, &error) != OCT_OK) {
+            (void)app_output_error(&error);
+            code = APP_FAILED;
+        }
     }
-    if (path == NULL) {
-        return app_output_write(report->bytes, report->length) ? APP_OK : APP_FAILED;
-    }
-    oct_error error = OCT_ERROR_INIT;
-    if (oct__file_write(path, report->bytes, report->length, &error) != OCT_OK) {
-        (void)app_output_error(&error);
-        return APP_FAILED;
-    }
-    return APP_OK;
+    app_text_free(&clean);
+    return code;
 }
 
 int app_output_fail(const char *format, ...)

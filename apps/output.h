@@ -12,7 +12,8 @@ bool app_output_write(const char *bytes, size_t n);
 /* The end of standard output: code when everything written has arrived, else 1 after a message. */
 int app_output_finish(int code);
 
-/* A finished report to standard output (path NULL) or in one step to a file. Returns the exit code; messages are out. */
+/* A finished report to standard output (path NULL) or in one step to a file. What is no UTF-8 in it, and control characters but for line
+ * feeds and tabs, become U+FFFD. Returns the exit code; messages are out. */
 int app_output_report(const app_text *report, const char *path);
 
 /* "octavo: <message>" on standard error. Returns 1. */

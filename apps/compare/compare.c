@@ -423,10 +423,12 @@ static int deliver(comparison *c)
 {
     const compare_options *const o = &c->options;
     int code = APP_OK;
-    for (uint32_t i = 0; i <= o->saves.n && code == APP_OK; i++) {
+    /* A file that cannot be written must not cost the report its other places: it took minutes. */
+    for (uint32_t i = 0; i <= o->saves.n; i++) {
         app_text text = { 0 };
         compare_report_add(&c->report, i < o->saves.n ? form_of(o->saves.item[i]) : o->form, &text);
-        code = app_output_report(&text, i < o->saves.n ? o->saves.item[i] : o->output);
+        const int written = app_output_report(&text, i < o->saves.n ? o->saves.item[i] : o->output);
+        code = code != APP_OK ? code : written;
         app_text_free(&text);
     }
     return code;

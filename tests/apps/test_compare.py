@@ -6,6 +6,7 @@ import math
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -149,6 +150,27 @@ def test_texts_that_are_none(octavo, tiny, tmp_path):
     assert "short.txt" in octavo("compare", "-m", tiny, "-f", text, *QUICK, check=1).err, "too short to measure speed"
     octavo("compare", "-m", tiny, "-f", text, "--formats", "f16", "--depths", "none")
     assert "absent.txt" in octavo("compare", "-m", tiny, "-f", tmp_path / "absent.txt", check=1).err
+
+
+def test_a_place_that_cannot_be_written_costs_the_others_nothing(octavo, tiny, tmp_path):
+    good = tmp_path / "good.csv"
+    result = octavo("compare", "-m", tiny, "--quick", "--depths", "none", "-n", "0", "--formats", "f16", "--save", tmp_path / "absent" / "x.md", "--save", good, "-o", "json", check=1)
+    assert "absent/x.md" in result.err
+    assert len(json.loads(result.out)) == 1 and good.read_text().startswith("format,")
+
+
+def test_hostile_names_leave_a_report_readable(octavo, tiny, tmp_path):
+    model, text = os.fsencode(tmp_path) + b"/ev\"il\\\n|\xff,\x1b[2J.gguf", os.fsencode(tmp_path) + b"/te\xffxt\x07"
+    shutil.copy(tiny, model)
+    with open(text, "wb") as file:
+        file.write(b"Words enough for a judgement. " * 4)
+    for form in ("text", "md", "csv", "json"):
+        # conftest decodes strictly
+        out = subprocess.run([octavo.path, "compare", "-m", model, "-f", text, "-t", "1", "--quick", "--depths", "none", "-n", "1", "-p", b"\xff\x1b\"", "--formats", "f16",
+                              "-o", form], capture_output=True, check=True).stdout.decode("utf-8")
+        assert not any(ord(character) < 32 and character not in "\n\t" for character in out)
+        if form == "json":
+            assert json.loads(out)[0]["model"] == "ev\"il\\\n|\ufffd,\x1b[2J.gguf"
 
 
 def test_a_bar_on_a_terminal_and_only_there(octavo, tiny):

@@ -50,6 +50,7 @@ WRONG = [
     (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--k-scale", "0"], "--k-scale"),
     (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--v-scale", "-2"], "--v-scale"),
     (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--v-scale", "nan"], "--v-scale"),
+    (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--v-scale", "1.1e30"], "1.1e30"),
     (["run", "-m", "MODEL", "-p", "a", "-c", "513"], "513"),
     (["run", "-m", "MODEL", "-p", "a", "-c", "500", "--pool-tokens", "64"], "longer than the pool"),
     (["run", "-m", "MODEL", "-p", "a" * 600], "600 tokens"),
