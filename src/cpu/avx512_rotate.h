@@ -1,0 +1,102 @@
+/* avx512_rotate.h: owns the Hadamard transform by AVX-512, in the order of operations of number/hadamard.h and so with its bits. */
+#ifndef OCT_CPU_AVX512_ROTATE_H
+#define OCT_CPU_AVX512_ROTATE_H
+
+#include "cpu/avx512_encode.h"
+#include "number/hadamard.h"
+
+/* One step inside a register: each lane adds its partner, the upper of a pair its own negative. The product with 1 or -1 is exact, so the
+ * fused operation rounds like an addition. */
+#define AVX512_STEP(x, partner, s) _mm512_fmadd_ps(x, s, partner)
+
+/* The steps 1, 2 and 4, and 8 where a block has 16. */
+AVX512_INLINE __m512 avx512_rotate_lanes(__m512 x, bool has_8)
+{
+    const __m512 s1 = _mm512_setr_ps(1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1);
+    const __m512 s2 = _mm512_setr_ps(1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1);
+    const __m512 s4 = _mm512_setr_ps(1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1);
+    const __m512 s8 = _mm512_setr_ps(1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
+    x = AVX512_STEP(x, _mm512_shuffle_ps(x, x, 0xB1), s1);
+    x = AVX512_STEP(x, _mm512_shuffle_ps(x, x, 0x4E), s2);
+    x = AVX512_STEP(x, _mm512_shuffle_f32x4(x, x, 0xB1), s4);
+    return has_8 ? AVX512_STEP(x, _mm512_shuffle_f32x4(x, x, 0x4E), s8) : x;
+}
+
+/* A block of n registers, all at once. Gathers the largest magnitude's bits. */
+AVX512_INLINE __m512i avx512_rotate_block(float *to, const float *from, __m512 norm, __m512i largest, const uint32_t n)
+{
+    __m512 x[16];
+    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+    {
+        x[i] = avx512_rotate_lanes(_mm512_loadu_ps(from + 16 * i), true);
+    }
+    AVX512_UNROLL for (uint32_t step = 1; step < n; step *= 2)
+    {
+        AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+        {
+            if ((i & step) == 0) {
+                const __m512 a = x[i], b = x[i + step];
+                x[i] = _mm512_add_ps(a, b);
+                x[i + step] = _mm512_sub_ps(a, b);
+            }
+        }
+    }
+    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+    {
+        x[i] = _mm512_mul_ps(x[i], norm);
+        _mm512_store_ps(to + 16 * i, x[i]);
+        largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(x[i])));
+    }
+    return largest;
+}
+
+/* to = the transform of from[dim], dim a multiple of 8; to: 64-byte aligned, room for dim rounded up to 16. Returns the largest magnitude of
+ * the result, infinity or NaN when there is one among them. May work in place. */
+static inline float avx512_rotate(float *to, const float *from, uint32_t dim)
+{
+    const uint32_t block = (uint32_t)oct__hadamard_block(dim);
+    const __m512 norm = _mm512_set1_ps(oct__hadamard_norm(block));
+    __m512i largest = _mm512_setzero_si512();
+    for (uint32_t at = 0; at < dim; at += block < 16 ? 16 : block) {
+        switch (block) {
+        case 8: { /* two blocks in a register; perhaps one in the last */
+            const __m512 x = _mm512_maskz_loadu_ps(at + 16 <= dim ? 0xFFFF : 0x00FF, from + at);
+            const __m512 y = _mm512_mul_ps(avx512_rotate_lanes(x, false), norm);
+            _mm512_store_ps(to + at, y);
+            largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(y)));
+            break;
+        }
+        case 16:
+            largest = avx512_rotate_block(to + at, from + at, norm, largest, 1);
+            break;
+        case 32:
+            largest = avx512_rotate_block(to + at, from + at, norm, largest, 2);
+            break;
+        case 64:
+            largest = avx512_rotate_block(to + at, from + at, norm, largest, 4);
+            break;
+        case 128:
+            largest = avx512_rotate_block(to + at, from + at, norm, largest, 8);
+            break;
+        case 256:
+            largest = avx512_rotate_block(to + at, from + at, norm, largest, 16);
+            break;
+        default: { /* 512: two halves without their norm, then the last step */
+            const __m512 one = _mm512_set1_ps(1.0f);
+            (void)avx512_rotate_block(to, from, one, largest, 16);
+            (void)avx512_rotate_block(to + 256, from + 256, one, largest, 16);
+            for (uint32_t d = 0; d < 256; d += 16) {
+                const __m512 a = _mm512_load_ps(to + d), b = _mm512_load_ps(to + 256 + d);
+                const __m512 sum = _mm512_mul_ps(_mm512_add_ps(a, b), norm), difference = _mm512_mul_ps(_mm512_sub_ps(a, b), norm);
+                _mm512_store_ps(to + d, sum);
+                _mm512_store_ps(to + 256 + d, difference);
+                largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(sum)));
+                largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(difference)));
+            }
+        }
+        }
+    }
+    return oct__f32_of_bits((uint32_t)_mm512_reduce_max_epi32(largest));
+}
+
+#endif

@@ -1,0 +1,136 @@
+/* avx512_softmax.h: owns what AVX-512 kernels do between scores and values of few vectors, keys in the lanes: scale, cap, running maximum
+ * and sum, weights. The state is kept in powers of two: m is the maximum of log2(e) * s, and leaves in natural units at the end. */
+#ifndef OCT_CPU_AVX512_SOFTMAX_H
+#define OCT_CPU_AVX512_SOFTMAX_H
+
+#include <math.h>
+
+#include "cpu/avx512_keys.h"
+
+#define AVX512_LOG2E 1.44269504088896341
+#define AVX512_LN2 0.693147180559945309
+
+/* ---- sums over lanes --------------------------------------------------------------------------------------------------------- */
+
+/* Within each 16-byte lane: the sum of a's, of b's, of c's and of d's four floats. */
+AVX512_INLINE __m512 avx512_sum4(__m512 a, __m512 b, __m512 c, __m512 d)
+{
+    const __m512d x = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    const __m512d y = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+/* Sums of neighbouring lanes of 16 bytes: a's two, then b's. */
+AVX512_INLINE __m512 avx512_sum2_128(__m512 a, __m512 b)
+{
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xDD));
+}
+
+/* The transpose of four lanes of four floats. */
+AVX512_INLINE __m512 avx512_turn4(__m512 x)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
+
+/* ---- one vector over one block ------------------------------------------------------------------------------------------------ */
+
+/* Raw products to log2(e) * s without its maximum: scale, K's dynamic scale, cap. */
+AVX512_INLINE __m512 avx512_scores(const oct__attn_tile *tile, __m512 raw)
+{
+    if (tile->softcap > 0) {
+        const __m512 t = avx512_tanh(_mm512_mul_ps(raw, _mm512_set1_ps(tile->score_scale / tile->softcap)));
+        return _mm512_mul_ps(t, _mm512_set1_ps(tile->softcap * (float)AVX512_LOG2E));
+    }
+    return _mm512_mul_ps(raw, _mm512_set1_ps(tile->score_scale * (float)AVX512_LOG2E));
+}
+
+/* While nothing but -inf has been seen, -inf - -inf would be NaN: subtract 0 instead. */
+AVX512_INLINE float avx512_base(float max) { return max == -INFINITY ? 0.0f : max; }
+
+/* From the raw products s[AVX512_BLOCK] of a vector to its weights, in place, V's dynamic scale included; past the block's n they are 0.
+ * Returns what o must be multiplied by. */
+static inline float avx512_softmax_keys(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z)
+{
+    const oct_kv_spec *spec = &tile->kv->spec;
+    const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    const __m512 hidden = _mm512_set1_ps(-INFINITY);
+    __m512 max = hidden, sum = _mm512_setzero_ps();
+
+    for (uint32_t i = 0; i < b->n; i += 16) {
+        __m512 x = _mm512_load_ps(s + i);
+        if (k_dynamic) {
+            x = _mm512_mul_ps(x, _mm512_load_ps(b->k_scale + i));
+        }
+        x = avx512_scores(tile, x);
+        if (i + 16 > b->n) {
+            x = _mm512_mask_mov_ps(hidden, (__mmask16)((1u << (b->n - i)) - 1), x);
+        }
+        _mm512_store_ps(s + i, x);
+        max = _mm512_max_ps(x, max); /* a NaN score is passed over here and comes out of exp2 */
+    }
+    const float block_max = _mm512_reduce_max_ps(max), now = block_max > *m ? block_max : *m;
+    const __m512 base = _mm512_set1_ps(avx512_base(now));
+    const float keep = _mm512_cvtss_f32(avx512_exp2(_mm512_sub_ps(_mm512_set1_ps(*m), base)));
+    for (uint32_t i = 0; i < AVX512_BLOCK; i += 16) {
+        if (i >= b->n) {
+            _mm512_store_ps(s + i, _mm512_setzero_ps());
+            continue;
+        }
+        __m512 p = avx512_exp2(_mm512_sub_ps(_mm512_load_ps(s + i), base));
+        sum = _mm512_add_ps(sum, p);
+        if (v_dynamic) {
+            p = _mm512_mul_ps(p, _mm512_load_ps(b->v_scale + i));
+        }
+        _mm512_store_ps(s + i, p);
+    }
+    *z = *z * keep + _mm512_reduce_add_ps(sum);
+    *m = now;
+    return keep;
+}
+
+/* ---- edges --------------------------------------------------------------------------------------------------------------------- */
+
+/* The keys of b that row r sees, as a block of their own; false when there is none. */
+static inline bool avx512_block_visible(avx512_block *visible, const oct__attn_tile *tile, const avx512_block *b, uint32_t r)
+{
+    const int64_t low = avx512_low(tile, tile->pos0 + r), high = avx512_high(tile, tile->pos0 + r);
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < b->n; j++) {
+        const int64_t key = b->first + j;
+        if (key >= low && key < high && avx512_mask_shows(tile, r, key)) {
+            visible->k[n] = b->k[j];
+            visible->v[n] = b->v[j];
+            visible->k_scale[n] = b->k_scale[j];
+            visible->v_scale[n] = b->v_scale[j];
+            n++;
+        }
+    }
+    visible->n = n;
+    for (uint32_t j = n; j < AVX512_BLOCK + AVX512_PAD; j++) {
+        visible->k[j] = visible->v[j] = avx512_no_row;
+    }
+    for (uint32_t j = n; j < AVX512_BLOCK; j++) {
+        visible->k_scale[j] = visible->v_scale[j] = 0.0f;
+    }
+    return n > 0;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------------------------------- */
+
+/* A vector's state in natural units. m leaves in f32; what that rounds off goes into z and o, so that nothing is lost at large scores. */
+static inline void avx512_leave(float *m, float *z, float *o, uint32_t dim)
+{
+    if (*m == -INFINITY) {
+        return;
+    }
+    const double exact = (double)*m * AVX512_LN2;
+    const float rounded = (float)exact;
+    const float rest = (float)exp(exact - (double)rounded);
+    *m = rounded;
+    *z *= rest;
+    for (uint32_t d = 0; d < dim; d += 16) {
+        _mm512_store_ps(o + d, _mm512_mul_ps(_mm512_load_ps(o + d), _mm512_set1_ps(rest)));
+    }
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* test_attn_avx512.c: the ways through an AVX-512 tile. */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+#include "cpu/avx512.h"
+#include "cpu_avx512/machine.h"
+#include "cpu_avx512/tile.h"
+
+static const tile_way ways[] = {
+    { "few", oct__attn_few__avx512, oct__attn_few_scratch__avx512, 12, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
+    { "many", oct__attn_many__avx512, oct__attn_many_scratch__avx512, 130, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
+    { "decode", oct__attn_decode__avx512, oct__attn_decode_scratch__avx512, 64, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
+};
+enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };
+
+static void test_like_scalar(void **state)
+{
+    (void)state;
+    tile_test_like_scalar(ways, N_WAYS, MACHINE_SEEDS(900));
+}
+
+static void test_unseen_bytes(void **state)
+{
+    (void)state;
+    tile_test_unseen_bytes(ways, N_WAYS, MACHINE_SEEDS(900));
+}
+
+int main(void)
+{
+    if (!machine_has(MACHINE_AVX512_VBMI)) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
