@@ -204,14 +204,18 @@ bool oct__dev_workspace_of(const oct__dev_chip *chip, const oct_attn_spec *spec,
     oct__dev_workspace *w = workspace;
     size_t at = 0;
     memset(w, 0, sizeof *w);
-    w->plan_at = place(&at, sizeof(oct__dev_plan));
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         if (!oct__dev_attn_shape_of(chip, spec, op, &w->shape[op])) {
             return false;
         }
         size_op(chip, spec, limits, op, w);
+    }
+    w->plan_at = place(&at, sizeof(oct__dev_plan));
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         w->tasks_at[op] = place(&at, w->max_tasks[op] * (uint64_t)sizeof(oct__dev_task));
         w->groups_at[op] = place(&at, w->max_groups[op] * (uint64_t)sizeof(oct__dev_group));
+    }
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         w->partials_at[op] = place(&at, (uint64_t)w->max_partials[op] * w->shape[op].n_head_tiles *
                                             oct__dev_state_floats(w->shape[op].tile_vectors, spec->kv.dim_v) * sizeof(float));
     }

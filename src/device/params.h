@@ -96,7 +96,7 @@ typedef struct oct__dev_plan {
 
 enum {
     OCT__DEV_PLAN_OK = 0,
-    OCT__DEV_PLAN_COARSER = 1,             /* splits had to grow to fit the capacity: right results, slower or not deterministic */
+    OCT__DEV_PLAN_COARSER = 1,             /* fixed splits had to grow to fit the capacity: right results, not those of the fixed size */
     OCT__DEV_PLAN_FULL = 2                 /* even unsplit rows do not fit: nothing runs; capacity was computed for another batch */
 };
 

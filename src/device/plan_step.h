@@ -161,11 +161,11 @@ KERNEL(plan_step, 256, oct__plan_params)
                 all.n_groups = (uint32_t)n_groups;
                 all.n_partials = (uint32_t)n_partials;
             } else if (split_keys >= 0x40000000u) {
-                status = OCT__DEV_PLAN_FULL;   /* all stays 0 */
+                status = OCT__DEV_PLAN_FULL;
                 break;
             } else {
                 split_keys = split_keys * 2 < 0x40000000u ? split_keys * 2 : 0x40000000u;
-                status = status < OCT__DEV_PLAN_COARSER ? OCT__DEV_PLAN_COARSER : status;
+                status = op->split_keys > 0 && status == OCT__DEV_PLAN_OK ? OCT__DEV_PLAN_COARSER : status;
             }
         }
         if (tid() == 0) {
@@ -176,6 +176,11 @@ KERNEL(plan_step, 256, oct__plan_params)
         }
     }
     if (tid() == 0) {
+        for (uint32_t i = 0; status == OCT__DEV_PLAN_FULL && i < OCT__DEV_OPS; i++) {   /* not half of a batch */
+            PUT(p->plan->n_tasks[i], 0);
+            PUT(p->plan->n_groups[i], 0);
+            PUT(p->plan->n_partials[i], 0);
+        }
         PUT(p->plan->status, status);
     }
 }

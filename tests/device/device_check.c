@@ -34,7 +34,7 @@ int64_t device_check_attn(uint32_t warp, const problem_shape *shape)
     device_rig *rig = device_check_rig(warp);
     const compare_bound bound = device_check_bound();
     isolate_doing("attention, warp %u", warp);
-    if (rig == NULL || device_run_attn(rig, &p, &plan, why, sizeof why) != 0) {
+    if (rig == NULL || device_run_attn(rig, &p, NULL, &plan, why, sizeof why) != 0) {
         isolate_fail("%s", rig == NULL ? "no memory for the device" : why);
         failures++;
     } else {

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMORY_BYTES = 256 << 20, ARRAYS_MAX = 32 };
+#define MEMORY_BYTES ((size_t)4 << 30)   /* of address space */
+enum { ARRAYS_MAX = 32 };
 
 int device_rig_make(device_rig *rig, uint32_t warp)
 {
@@ -164,7 +165,7 @@ static int run_all(device_rig *rig, problem *p, const oct_attn_batch *batch, con
     return bad;
 }
 
-int device_run_attn(device_rig *rig, problem *p, oct__dev_plan *plan, char *text, size_t size)
+int device_run_attn(device_rig *rig, problem *p, const problem *owner, oct__dev_plan *plan, char *text, size_t size)
 {
     arrays a = { .device = rig->device };
     oct_kv_layer layer = p->layer;
@@ -172,22 +173,23 @@ int device_run_attn(device_rig *rig, problem *p, oct__dev_plan *plan, char *text
     oct_attn_batch batch;
     int32_t *scratch = NULL;
     int bad;
+    const problem *o = owner != NULL ? owner : p;
     problem_blank(p);
     send_batch(&a, p, &batch, &scratch);
-    layer.k = moved(send_guard(&a, &p->k, "k", 0), p->k.at, p->layer.k);
-    layer.v = moved(send_guard(&a, &p->v, "v", 0), p->v.at, p->layer.v);
-    layer.k_scale = send_guard(&a, &p->k_scale, "k_scale", 0);
-    layer.v_scale = send_guard(&a, &p->v_scale, "v_scale", 0);
-    layer.k_token_scale = send_guard(&a, &p->k_token_scale, "k_token_scale", 0);
-    layer.v_token_scale = send_guard(&a, &p->v_token_scale, "v_token_scale", 0);
+    layer.k = moved(send_guard(&a, &o->k, "k", 0), o->k.at, o->layer.k);
+    layer.v = moved(send_guard(&a, &o->v, "v", 0), o->v.at, o->layer.v);
+    layer.k_scale = send_guard(&a, &o->k_scale, "k_scale", 0);
+    layer.v_scale = send_guard(&a, &o->v_scale, "v_scale", 0);
+    layer.k_token_scale = send_guard(&a, &o->k_token_scale, "k_token_scale", 0);
+    layer.v_token_scale = send_guard(&a, &o->v_token_scale, "v_token_scale", 0);
     args.layer = &layer;
     args.q = send_guard(&a, &p->q, "q", 0);
-    args.q_scale = send_guard(&a, &p->q_scale, "q_scale", 0);
+    args.q_scale = send_guard(&a, &o->q_scale, "q_scale", 0);
     args.out = send_guard(&a, &p->out, "out", 1);
-    args.out_scale = send_guard(&a, &p->out_scale, "out_scale", 0);
+    args.out_scale = send_guard(&a, &o->out_scale, "out_scale", 0);
     args.lse = p->args.lse != NULL ? send_guard(&a, &p->lse, "lse", 1) : NULL;
-    args.sink = send_guard(&a, &p->sink, "sink", 0);
-    args.mask = send_guard(&a, &p->mask, "mask", 0);
+    args.sink = send_guard(&a, &o->sink, "sink", 0);
+    args.mask = send_guard(&a, &o->mask, "mask", 0);
     if (a.failed)
         bad = fail(text, size, "no room on the device");
     else

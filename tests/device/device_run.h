@@ -21,8 +21,9 @@ void device_rig_drop(device_rig *rig);
 simt_fault device_launch(device_rig *rig, const oct__dev_launch *launch, const void *params, simt_report *report);
 
 /* Plans and runs the problem's batch; out and lse are first blanked and afterwards hold what the device's memory held. Writes a fault's report or
- * what else went wrong into text. 0 on success. plan: what plan_step left, or NULL. */
-int device_run_attn(device_rig *rig, problem *p, oct__dev_plan *plan, char *text, size_t size);
+ * what else went wrong into text. 0 on success. owner: the problem that p was selected from, whose pages it reads; NULL: p's own. plan: what
+ * plan_step left, or NULL. */
+int device_run_attn(device_rig *rig, problem *p, const problem *owner, oct__dev_plan *plan, char *text, size_t size);
 
 /* Runs the case's write; pools and counts then hold what the device's memory held. */
 int device_run_write(device_rig *rig, write_case *c, char *text, size_t size);

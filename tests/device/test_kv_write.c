@@ -1,0 +1,172 @@
+/* test_kv_write.c: kv_write and kv_check at one warp width against the oracle, byte by byte: a covering array of all formats, scale modes, layouts
+ * and sources, and random cases. Arguments: 32 or 64, then random=N cases from seed=S on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device/device_check.h"
+#include "parity/cover.h"
+
+enum { ROWS_MAX = 3000 };
+
+static uint32_t warp;
+static int64_t n_random = 300, first_seed = 1;
+
+/* dtype, scale mode, scale dtype: every legal format of K or V. */
+static const int64_t kv_formats[][3] = {
+    { OCT_DTYPE_F32, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_F16, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TENSOR, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_CHANNEL, 0 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_LAYER_HEAD, 0 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16 },
+    { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_CHANNEL, 0 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_NONE, 0 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_LAYER, 0 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16 },
+    { OCT_DTYPE_E5M2, OCT_SCALE_CHANNEL, 0 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16 },
+    { OCT_DTYPE_I8, OCT_SCALE_CHANNEL, 0 },
+};
+
+static const int64_t pages[] = { 1, 2, 5, 16, 64 };
+static const int64_t dims[][2] = { { 64, 64 }, { 16, 16 }, { 24, 40 }, { 72, 80 }, { 80, 72 }, { 96, 96 }, { 112, 104 }, { 128, 128 }, { 192, 128 }, { 256, 512 }, { 512, 256 } };
+static const int64_t sources[] = { OCT_DTYPE_F32, OCT_DTYPE_F16, OCT_DTYPE_BF16 };
+static const int64_t ropes[][3] = { { 0, 0, 0 }, { 1, 0, 0 }, { 2, 0, 0 }, { 1, 1, 1 }, { 2, 1, 1 } };   /* style, part of the dims only, factors */
+static const int64_t strides[] = { 0, 3, 12, 15 };
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+enum feature { K_FORMAT, V_FORMAT, ROTATED, LAYOUT, PAGE, DIMS, HEADS, SOURCE, ROPE, WINDOW, SLOTS, STRIDES, OFFSET, DATA, COUNTS, FEATURES };
+
+static const int n_values[FEATURES] = {
+    [K_FORMAT] = COUNT(kv_formats), [V_FORMAT] = COUNT(kv_formats), [ROTATED] = 4, [LAYOUT] = 3, [PAGE] = COUNT(pages), [DIMS] = COUNT(dims), [HEADS] = 3,
+    [SOURCE] = COUNT(sources), [ROPE] = COUNT(ropes), [WINDOW] = 2, [SLOTS] = 3, [STRIDES] = COUNT(strides), [OFFSET] = 3, [DATA] = WRITE_LARGE + 1,
+    [COUNTS] = 2,
+};
+
+static unsigned char rows[ROWS_MAX][COVER_FEATURES];
+
+static int64_t run_cover(void *arg, int64_t index)
+{
+    const unsigned char *row = rows[index];
+    write_shape s = write_plain(3000000 + index);
+    (void)arg;
+    s.k_dtype = kv_formats[row[K_FORMAT]][0], s.k_scale_mode = kv_formats[row[K_FORMAT]][1], s.k_scale_dtype = kv_formats[row[K_FORMAT]][2];
+    s.v_dtype = kv_formats[row[V_FORMAT]][0], s.v_scale_mode = kv_formats[row[V_FORMAT]][1], s.v_scale_dtype = kv_formats[row[V_FORMAT]][2];
+    s.k_rotated = row[ROTATED] & 1;
+    s.v_rotated = row[ROTATED] >> 1;
+    s.layout = row[LAYOUT];
+    s.page_size = pages[row[PAGE]];
+    s.dim_k = dims[row[DIMS]][0];
+    s.dim_v = dims[row[DIMS]][1];
+    if (s.layout == OCT_LAYOUT_V5D) {
+        s.page_size = (s.page_size + 15) / 16 * 16;
+        s.dim_k = (s.dim_k + 15) / 16 * 16;
+    }
+    s.n_pages = 2 + 24 / s.page_size;
+    s.n_tokens = 9 + index % 8;
+    s.heads = (int64_t[]){ 1, 3, 8 }[row[HEADS]];
+    s.src_dtype = sources[row[SOURCE]];
+    s.rope = ropes[row[ROPE]][0];
+    s.rope_dims = ropes[row[ROPE]][1] ? s.dim_k / 2 : s.dim_k;
+    s.rope_factors = ropes[row[ROPE]][2];
+    s.window = row[WINDOW];
+    s.slots = row[SLOTS];
+    s.strides = strides[row[STRIDES]];
+    s.base_offset = row[OFFSET] == 1 ? 1 : row[OFFSET] == 2 ? 4 : 0;
+    s.source_offset = row[OFFSET] == 1 ? 3 : row[OFFSET] == 2 ? 1 : 0;
+    s.data = row[DATA];
+    s.counts = row[COUNTS];
+    return device_check_write(warp, &s);
+}
+
+static void every_pair_of_features(void **state)
+{
+    (void)state;
+    const int n = cover_make(FEATURES, n_values, 11, ROWS_MAX, rows);
+    assert_true(n > 0);
+    print_message("covering array: %d cases\n", n);
+    assert_int_equal(isolate_run("features", n, 60, run_cover, NULL), 0);
+}
+
+static int64_t run_random(void *arg, int64_t index)
+{
+    (void)arg;
+    const write_shape s = write_random(first_seed + index);
+    return device_check_write(warp, &s);
+}
+
+static void random_cases(void **state)
+{
+    (void)state;
+    print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_random - 1));
+    assert_int_equal(isolate_run("random", n_random, 60, run_random, NULL), 0);
+    isolate_report();
+}
+
+/* A checked write with one slot beyond its pool writes nothing at all; with the slots in order it writes everything. */
+static void checked_writes(void **state)
+{
+    (void)state;
+    for (int beyond = 0; beyond < 3; beyond++) {
+        write_case c;
+        write_shape s = write_plain(40 + beyond);
+        char why[640];
+        s.window = 1;
+        s.slots = 0;
+        s.n_tokens = 300;
+        s.heads = 1;
+        s.n_pages = 20;
+        assert_int_equal(write_make(&c, &s), 0);
+        write_reset(&c);
+        c.args.checked = 1;
+        if (beyond > 0)   /* the last token: the first blocks must not have begun */
+            c.pool[beyond - 1].slots[299] = (int32_t)(c.pool[beyond - 1].layer.n_pages * c.pool[beyond - 1].layer.spec.page_size);
+        const int bad = device_run_write(device_check_rig(warp), &c, why, sizeof why);
+        if (bad)
+            print_message("%s\n", why);
+        assert_int_equal(bad, 0);
+        for (int i = 0; i < 2 && beyond > 0; i++)
+            for (int j = 0; j < 4; j++)
+                if (c.pool[i].memory[j].size_bytes > 0)
+                    assert_memory_equal(c.pool[i].memory[j].at, c.pool[i].before[j], c.pool[i].memory[j].size_bytes);
+        if (beyond == 0)
+            assert_int_equal(write_judge(&c, why, sizeof why), 0);
+        write_drop(&c);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "random=", 7) == 0)
+            n_random = strtoll(argv[i] + 7, NULL, 10);
+        else if (strncmp(argv[i], "seed=", 5) == 0)
+            first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else
+            warp = (uint32_t)strtoul(argv[i], NULL, 10);
+    }
+    if (warp != 32 && warp != 64)
+        return fprintf(stderr, "usage: device_kv_write 32|64 [random=N] [seed=S]\n"), 2;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_of_features),
+        cmocka_unit_test(random_cases),
+        cmocka_unit_test(checked_writes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
