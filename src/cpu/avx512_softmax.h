@@ -117,7 +117,8 @@ static inline bool avx512_block_visible(avx512_block *visible, const oct__attn_t
 
 /* ---- the end ------------------------------------------------------------------------------------------------------------------- */
 
-/* A vector's state in natural units. m leaves in f32; what that rounds off goes into z and o, so that nothing is lost at large scores. */
+/* A vector's state in natural units. m leaves in f32; what that rounds off goes into z and o, so that nothing is lost at large scores.
+ * Beyond 2^24 a unit of f32 is more than the exponent of z and o could take; out = o / z does not need it. */
 static inline void avx512_leave(float *m, float *z, float *o, uint32_t dim)
 {
     if (*m == -INFINITY) {
@@ -125,7 +126,8 @@ static inline void avx512_leave(float *m, float *z, float *o, uint32_t dim)
     }
     const double exact = (double)*m * AVX512_LN2;
     const float rounded = (float)exact;
-    const float rest = (float)exp(exact - (double)rounded);
+    const double rounded_off = exact - (double)rounded;
+    const float rest = fabs(rounded_off) <= 1.0 ? (float)exp(rounded_off) : 1.0f;
     *m = rounded;
     *z *= rest;
     for (uint32_t d = 0; d < dim; d += 16) {
