@@ -1,5 +1,6 @@
 /* test_attn.c: every row of attn_decode and attn_extend against the oracle: a covering array in which every pair of feature
- * values meets, and random problems. Arguments: random=N problems from seed=S on. */
+ * values meets, and random problems. Arguments: random=N problems from seed=S on; only=PATTERN
+ * of test names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -155,8 +156,10 @@ int main(int argc, char **argv)
             n_random = strtoll(argv[i] + 7, NULL, 10);
         else if (strncmp(argv[i], "seed=", 5) == 0)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "only=", 5) == 0)
+            cmocka_set_test_filter(argv[i] + 5);
         else
-            return fprintf(stderr, "usage: parity_attn [random=N] [seed=S]\n"), 2;
+            return fprintf(stderr, "usage: parity_attn [random=N] [seed=S] [only=PATTERN]\n"), 2;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),

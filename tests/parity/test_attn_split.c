@@ -1,6 +1,7 @@
 /* test_attn_split.c: what must not change a result: how many splits, threads and shares there are (to a part in a million), and in
  * deterministic mode who else is in the batch (to the bit); and that a plan may be used again and again. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -295,13 +296,114 @@ static void one_plan_serves_many_steps(void **state)
     assert_int_equal(isolate_run("steps", 16, 60, run_steps, NULL), 0);
 }
 
-int main(void)
+/* Layer after layer of one step, on threads that start each together: a group merged before its last split has arrived would bring in
+ * what the layer before left there. */
+enum { RACERS = 4, LAPS = 400 };
+
+typedef struct race {
+    oct_plan *plan;
+    problem *layers[2];
+    pthread_barrier_t barrier;
+    const void *wanted[2];
+    int64_t wrong;
+} race;
+
+typedef struct racer { race *race; uint32_t ith; } racer;
+
+static void *run_laps(void *arg)
 {
+    const racer *self = arg;
+    race *r = self->race;
+    for (int lap = 0; lap < LAPS; lap++) {
+        problem *p = r->layers[lap % 2];
+        pthread_barrier_wait(&r->barrier);
+        const oct_status status = oct_attn_run_part(r->plan, &p->args, self->ith, RACERS);
+        pthread_barrier_wait(&r->barrier);
+        if (self->ith == 0) {
+            r->wrong += status != OCT_OK || memcmp(p->out.at, r->wanted[lap % 2], p->out.size_bytes) != 0;
+            problem_blank(p);
+        }
+    }
+    return NULL;
+}
+
+static int64_t run_race(void *arg, int64_t index)
+{
+    problem_shape s = split_shape(0);
+    problem layers[2];
+    race r;
+    racer racers[RACERS];
+    pthread_t threads[RACERS];
+    oct_error error = OCT_ERROR_INIT;
+    char force[96];
+    (void)arg;
+    if (!problem_pair((uint32_t)index, force, sizeof force))
+        return 0;
+    memset(&r, 0, sizeof r);
+    s.k_data = DATA_NORMAL;
+    s.sm_scale = 0.002;
+    s.split_tokens = 8;
+    s.threads = RACERS;
+    problem_lengths(&s, 3, (int32_t[]){ 1, 1, 17 }, (int32_t[]){ 64, 30, 40 });
+    isolate_doing("%s, laps", force);
+    isolate_repeat("parity_attn_split");
+    for (int i = 0; i < 2; i++) {
+        /* The same pages, and queries that differ. */
+        if (problem_make(&layers[i], &s) != 0)
+            return 1;
+        for (size_t j = 0; j < layers[i].q.size_bytes / 2 && i == 1; j++)
+            ((uint16_t *)layers[i].q.at)[j] ^= 0x8000;
+        if (problem_run(&layers[i], problem_context(RACERS), force, RUN_WHOLE).status != OCT_OK)
+            return 1;
+        void *kept = malloc(layers[i].out.size_bytes);
+        if (kept == NULL)
+            return 1;
+        memcpy(kept, layers[i].out.at, layers[i].out.size_bytes);
+        r.wanted[i] = kept;
+        r.layers[i] = &layers[i];
+        problem_blank(&layers[i]);
+    }
+    oct_attn_spec spec = layers[0].spec;
+    spec.force_variant = force;
+    if (oct_plan_create(problem_context(RACERS), &spec, &r.plan, &error) != OCT_OK || problem_update(&layers[0], r.plan, &error) != OCT_OK) {
+        isolate_fail("%s", error.text);
+        return 1;
+    }
+    pthread_barrier_init(&r.barrier, NULL, RACERS);
+    for (uint32_t i = 0; i < RACERS; i++) {
+        racers[i] = (racer){ &r, i };
+        if (pthread_create(&threads[i], NULL, run_laps, &racers[i]) != 0)
+            abort();
+    }
+    for (uint32_t i = 0; i < RACERS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&r.barrier);
+    if (r.wrong > 0)
+        isolate_fail("%lld of %d laps give other bits", (long long)r.wrong, LAPS);
+    oct_plan_destroy(r.plan);
+    for (int i = 0; i < 2; i++) {
+        free((void *)(uintptr_t)r.wanted[i]);
+        problem_drop(&layers[i]);
+    }
+    return r.wrong > 0;
+}
+
+static void threads_meet_layer_after_layer(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("laps", 8, 120, run_race, NULL), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)   /* a pattern of names */
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_agree_with_one_pass),
         cmocka_unit_test(batch_mates_do_not_change_bits),
         cmocka_unit_test(shares_and_threads),
         cmocka_unit_test(one_plan_serves_many_steps),
+        cmocka_unit_test(threads_meet_layer_after_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

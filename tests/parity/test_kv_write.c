@@ -1,5 +1,6 @@
 /* test_kv_write.c: every row of kv_write against the oracle's nearest values, byte by byte: a covering array of all formats, scale modes,
- * layouts, sources and so on, and random cases. Arguments: random=N cases from seed=S on. */
+ * layouts, sources and so on, and random cases. Arguments: random=N cases from seed=S on;
+ * only=PATTERN of test names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -138,8 +139,10 @@ int main(int argc, char **argv)
             n_random = strtoll(argv[i] + 7, NULL, 10);
         else if (strncmp(argv[i], "seed=", 5) == 0)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "only=", 5) == 0)
+            cmocka_set_test_filter(argv[i] + 5);
         else
-            return fprintf(stderr, "usage: parity_kv_write [random=N] [seed=S]\n"), 2;
+            return fprintf(stderr, "usage: parity_kv_write [random=N] [seed=S] [only=PATTERN]\n"), 2;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
