@@ -222,24 +222,35 @@ static void add_answers(const compare_report *r, app_text *text)
     app_table_free(&table);
 }
 
-/* The first judgement is in the main table; all others on one text go into one table. */
+/* The judgements on one text but the first of all, which is in the main table, in one table. */
+static void add_text_quality(const compare_report *r, const char *name, app_text *text, bool markdown)
+{
+    uint32_t first = 1;
+    while (first < r->n_judgements && strcmp(r->judgements[first].text, name) != 0) {
+        first++;
+    }
+    if (first == r->n_judgements) {
+        return;
+    }
+    app_table table = { 0 };
+    app_text_add(text, "\n%sQuality on '%s'%s, %llu tokens%s\n%s", markdown ? "**" : "", name, strcmp(r->judgements[0].text, name) == 0 ? ", F32 copy" : "",
+                 (unsigned long long)r->judgements[first].quality[0].n_tokens, markdown ? "**" : ":", markdown ? "\n" : "");
+    fill_text_quality(r, first, &table);
+    (markdown ? app_table_markdown : app_table_text)(&table, text);
+    app_table_free(&table);
+}
+
+/* The texts in the order they were given in. */
 static void add_further_quality(const compare_report *r, app_text *text, bool markdown)
 {
-    for (uint32_t j = 1; j < r->n_judgements; j++) {
-        const compare_judgement *const judgement = &r->judgements[j];
+    for (uint32_t j = 0; j < r->n_judgements; j++) {
         bool shown = false;
-        for (uint32_t before = 1; before < j; before++) {
-            shown |= same_text(&r->judgements[before], judgement);
+        for (uint32_t before = 0; before < j; before++) {
+            shown |= same_text(&r->judgements[before], &r->judgements[j]);
         }
-        if (shown) {
-            continue;
+        if (!shown) {
+            add_text_quality(r, r->judgements[j].text, text, markdown);
         }
-        app_table table = { 0 };
-        app_text_add(text, "\n%sQuality on '%s'%s, %llu tokens%s\n%s", markdown ? "**" : "", judgement->text, same_text(&r->judgements[0], judgement) ? ", F32 copy" : "",
-                     (unsigned long long)judgement->quality[0].n_tokens, markdown ? "**" : ":", markdown ? "\n" : "");
-        fill_text_quality(r, j, &table);
-        (markdown ? app_table_markdown : app_table_text)(&table, text);
-        app_table_free(&table);
     }
 }
 
