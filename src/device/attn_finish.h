@@ -78,7 +78,7 @@ DEV float *state_of(const oct__attn_params *p, int64_t partial, uint32_t head_ti
     return p->partials + ((uint64_t)partial * p->n_head_tiles + head_tile) * oct__dev_state_floats(p->tile_vectors, p->layer.v.dim);
 }
 
-KERNEL(attn_finish, 128, oct__attn_params)
+KERNEL(attn_finish, 128, 4, oct__attn_params)
 {
     const uint32_t dim = p->layer.v.dim, n_vectors_max = p->tile_vectors;
     const uint64_t stride = oct__dev_state_floats(n_vectors_max, dim) * p->n_head_tiles;   /* from split to split */

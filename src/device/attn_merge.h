@@ -10,7 +10,7 @@ DEV int lse_is_empty(float lse)
     return !oct__f32_bits_are_finite(oct__f32_to_bits(lse));
 }
 
-KERNEL(attn_merge, 128, oct__merge_params)
+KERNEL(attn_merge, 128, 8, oct__merge_params)
 {
     const uint64_t n_work = (uint64_t)p->rows * p->heads;
     const uint32_t lane = tid() % WARP;

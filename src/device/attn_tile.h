@@ -493,25 +493,25 @@ DEV void attn_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
     }
 }
 
-KERNEL(attn_decode_4, 128, oct__attn_params)
+KERNEL(attn_decode_4, 128, 3, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
     attn_blocks(p, shared, 128, 4, 8);
 }
 
-KERNEL(attn_decode_8, 128, oct__attn_params)
+KERNEL(attn_decode_8, 128, 2, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
     attn_blocks(p, shared, 128, 8, 8);
 }
 
-KERNEL(attn_decode_16, 128, oct__attn_params)
+KERNEL(attn_decode_16, 128, 2, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
     attn_blocks(p, shared, 128, 16, 4);
 }
 
-KERNEL(attn_extend, 256, oct__attn_params)
+KERNEL(attn_extend, 256, 1, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
     attn_blocks(p, shared, 256, 16, 4);

@@ -13,7 +13,7 @@
 
 #define WRITE_WARPS (128 / WARP)
 
-KERNEL(kv_check, 256, oct__kv_check_params)
+KERNEL(kv_check, 256, 4, oct__kv_check_params)
 {
     const int64_t t = (int64_t)(block_id() * 256 + tid());
     if (t < p->n_tokens) {
@@ -228,7 +228,7 @@ DEV void rope_row(const oct__kv_write_params *p, const float *staged, const floa
     }
 }
 
-KERNEL(kv_write, 128, oct__kv_write_params)
+KERNEL(kv_write, 128, 4, oct__kv_write_params)
 {
     SHARED(float, cosine, OCT__DEV_DIM_MAX / 2);
     SHARED(float, sine, OCT__DEV_DIM_MAX / 2);

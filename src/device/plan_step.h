@@ -115,7 +115,7 @@ DEV uint32_t plan_choose(const oct__plan_op *op, uint64_t keys_sum)
     return (uint32_t)(keys > op->max_split_keys ? op->max_split_keys : keys);
 }
 
-KERNEL(plan_step, 256, oct__plan_params)
+KERNEL(plan_step, 256, 1, oct__plan_params)
 {
     SHARED(uint64_t, shared, PLAN_LANES);
     const uint32_t n = p->batch.n_sequences;

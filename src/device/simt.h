@@ -6,7 +6,8 @@
  * below; nothing else may touch it. On the host a device address cannot be dereferenced at all, so that no access escapes the executor's
  * checks. A kernel's parameters are read directly.
  *
- *   KERNEL(name, threads, type) { ... p->field ... }   a kernel of `threads` lanes a block, p: const type *
+ *   KERNEL(name, threads, blocks, type) { ... p->field ... }   a kernel of `threads` lanes a block, p: const type *. blocks: how many must
+ *                                  fit into an NVIDIA multiprocessor's registers, the compiler's only bound on how many it takes
  *   SHARED(T, name, n)             n elements of block-shared memory; at the top of a kernel, in the same order in every lane
  *   SHARED_DYNAMIC(T, name)        the bytes that the launch asks for, 16-byte aligned
  *   WARP                           lanes of a warp: 32 or 64, a constant

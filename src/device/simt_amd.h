@@ -10,7 +10,7 @@
 
 /* The parameters are read where they lie, when they are needed: as an ordinary argument all of them would be loaded at entry, into more
  * scalar registers than there are. */
-#define KERNEL(name, threads, type)                                                                                     \
+#define KERNEL(name, threads, blocks, type)                                                                                     \
     DEV void name##_body(const type *p);                                                                                \
     extern "C" __attribute__((global, visibility("protected"), amdgpu_flat_work_group_size(threads, threads))) void     \
         oct__dev_##name(const type params)                                                                              \

@@ -8,12 +8,12 @@
 #define NO_UNROLL _Pragma("unroll 1")
 
 /* __grid_constant__: the address of the parameters may be taken without a copy in local memory. */
-#define KERNEL(name, threads, type)                                                                        \
-    DEV void name##_body(const type *p);                                                                   \
-    extern "C" __global__ void __launch_bounds__(threads) oct__dev_##name(const __grid_constant__ type params)        \
-    {                                                                                                      \
-        name##_body(&params);                                                                              \
-    }                                                                                                      \
+#define KERNEL(name, threads, blocks, type)                                                                                      \
+    DEV void name##_body(const type *p);                                                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) oct__dev_##name(const __grid_constant__ type params)           \
+    {                                                                                                                            \
+        name##_body(&params);                                                                                                    \
+    }                                                                                                                            \
     DEV void name##_body(const type *p)
 
 #define GET(x) (x)

@@ -15,8 +15,6 @@
 #define UNROLL
 #define NO_UNROLL
 
-#define OCT__PASTE(a, b) a##b
-#define OCT__HOST_NAME(warp, name) OCT__PASTE(oct__simt##warp##_, name)
 #define OCT__TEXT(x) #x
 #define OCT__LINE(x) OCT__TEXT(x)
 #define OCT__SITE (__FILE__ ":" OCT__LINE(__LINE__))
@@ -27,7 +25,7 @@
 #define OCT__KERNEL_SYMBOL(name) oct__simt64_##name
 #endif
 
-#define KERNEL(name, threads, type)                       \
+#define KERNEL(name, threads, blocks, type)               \
     static void name##_body(const type *p);               \
     void OCT__KERNEL_SYMBOL(name)(const void *params);    \
     void OCT__KERNEL_SYMBOL(name)(const void *params)     \

@@ -11,9 +11,12 @@ enum { ARRAYS_MAX = 32 };
 
 int device_rig_make(device_rig *rig, uint32_t warp)
 {
-    rig->chip = (oct__dev_chip){ warp, 3, warp == 32 ? 227 * 1024 : 64 * 1024 };
+    rig->chip = (oct__dev_chip){ warp, 1, warp == 32 ? 227 * 1024 : 64 * 1024 };
     rig->device = simt_open(MEMORY_BYTES, rig->chip.shared_limit_bytes);
-    return rig->device == NULL ? -1 : 0;
+    if (rig->device == NULL)
+        return -1;
+    rig->chip.n_units = simt_units(rig->device);
+    return 0;
 }
 
 void device_rig_drop(device_rig *rig)

@@ -13,7 +13,7 @@ typedef struct device_rig {
     oct__dev_chip chip;
 } device_rig;
 
-/* A chip of warps of 32 (with 228 KiB of shared memory) or of 64 (with 64 KiB) and few units, so that grids stride. 0 on success. */
+/* A chip of warps of 32 (with 227 KiB of shared memory) or of 64 (with 64 KiB). 0 on success. */
 int device_rig_make(device_rig *rig, uint32_t warp);
 void device_rig_drop(device_rig *rig);
 

@@ -24,6 +24,12 @@ enum { STACK_BYTES = 64 * 1024 };
 #endif
 enum { GUARD_BYTES = 4096 };
 
+uint32_t simt_units(const simt_device *device)
+{
+    (void)device;
+    return 3;
+}
+
 const char *simt_fault_name(simt_fault fault)
 {
     switch (fault) {

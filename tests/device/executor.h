@@ -38,6 +38,9 @@ typedef struct simt_device simt_device;
 simt_device *simt_open(size_t memory_bytes, uint32_t shared_limit_bytes);
 void simt_close(simt_device *device);   /* NULL is fine */
 
+/* Multiprocessors: few here, so that grids stride; those of the chip where a GPU stands behind this door (executor_cuda.c). */
+uint32_t simt_units(const simt_device *device);
+
 /* A device address, 256-byte aligned, unreadable for a megabyte on either side; nothing of it counts as written. `name` (kept) stands
  * in reports. NULL without memory. */
 void *simt_alloc(simt_device *device, size_t size_bytes, const char *name);

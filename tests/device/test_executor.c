@@ -24,7 +24,7 @@ typedef struct args {
 
 /* b = the block's a, reversed. fault 1: without the barrier; 2: a branch leaves before it; 3: two barriers that half the block swaps;
  * 4: a lane leaves before it. */
-KERNEL(reverse, LANES, args)
+KERNEL(reverse, LANES, 1, args)
 {
     SHARED(float, s, LANES);
     const uint32_t i = (uint32_t)block_id() * LANES + tid();
@@ -50,7 +50,7 @@ KERNEL(reverse, LANES, args)
 }
 
 /* b = sums over warps. fault 1: lanes of odd number do not take part; 2: two places; 3: a lane has ended. */
-KERNEL(sum, LANES, args)
+KERNEL(sum, LANES, 1, args)
 {
     const uint32_t i = (uint32_t)block_id() * LANES + tid();
     float v = GET(p->a[i]);
@@ -74,7 +74,7 @@ KERNEL(sum, LANES, args)
 }
 
 /* What every warp operation gives, in one float a lane. */
-KERNEL(operations, LANES, args)
+KERNEL(operations, LANES, 1, args)
 {
     const uint32_t lane = tid() % WARP, i = (uint32_t)block_id() * LANES + tid();
     float v[16], sum = 0.0f;
@@ -96,7 +96,7 @@ KERNEL(operations, LANES, args)
 
 /* b = a. fault 1: reads one element too many; 2: writes one before; 3: writes a; 4: a misaligned wide load; 5: around GET; 6: around PUT;
  * 7: a shared address as a global one; 8: reads what nobody wrote; 9: from freed memory. */
-KERNEL(copy, LANES, args)
+KERNEL(copy, LANES, 1, args)
 {
     SHARED(float, s, 4);
     const uint32_t i = (uint32_t)block_id() * LANES + tid();
@@ -118,7 +118,7 @@ KERNEL(copy, LANES, args)
 }
 
 /* Shared memory. fault 1: past an array; 2: past the dynamic part; 3: reads what this block did not write (another did); 4: arrays in another order. */
-KERNEL(shared, LANES, args)
+KERNEL(shared, LANES, 1, args)
 {
     SHARED(float, s, LANES);
     SHARED(uint32_t, one, 1);
@@ -142,7 +142,7 @@ KERNEL(shared, LANES, args)
 
 /* Races. 1: two lanes write a byte of one float; 2: a lane reads what another warp's wrote; 3: within a warp, without warp_sync; 4: blocks write one
  * place; 5: a block reads what another wrote; 6: a plain read of a counter; 7: a writer after two readers; 0: none of them. */
-KERNEL(race, LANES, args)
+KERNEL(race, LANES, 1, args)
 {
     SHARED(float, s, LANES);
     const uint32_t i = (uint32_t)block_id() * LANES + tid();
@@ -206,7 +206,7 @@ KERNEL(race, LANES, args)
 }
 
 /* Each block writes its part and arrives; the last one sums all parts. fault 1: no barrier before the arrival; 2: a relaxed arrival. */
-KERNEL(arrive, LANES, args)
+KERNEL(arrive, LANES, 1, args)
 {
     SHARED(uint32_t, last, 1);
     const uint32_t i = (uint32_t)block_id() * LANES + tid();
@@ -229,7 +229,7 @@ KERNEL(arrive, LANES, args)
 }
 
 /* One element a block: grids of more than 65,535 blocks. */
-KERNEL(count, WARP, args)
+KERNEL(count, WARP, 1, args)
 {
     if (tid() == 0 && block_id() < p->n) {
         (void)atomic_add_u64(p->wide, block_id());

@@ -1,0 +1,49 @@
+# Code for GPUs from src/device: which compilers there are, and a rule a chip. A machine without them builds everything else.
+#   octavo_sm_90a.cubin, octavo_sm_80.ptx    by nvcc 13 (OCTAVO_NVCC)
+#   octavo_gfx942.co, octavo_gfx950.co       by clang 22 (OCTAVO_ZIG; tools/setup/zig.sh fetches it)
+# The target device_code makes all of them; OCTAVO_DEVICE_CODE lists them.
+set(OCTAVO_DEVICE AUTO CACHE STRING "Code for GPUs: ON (both compilers must be there; part of all), OFF, or AUTO (a target of its own, for the compilers there are)")
+set_property(CACHE OCTAVO_DEVICE PROPERTY STRINGS AUTO ON OFF)
+find_program(OCTAVO_NVCC nvcc HINTS /usr/local/cuda/bin DOC "NVIDIA's compiler, 13 or newer")
+find_program(OCTAVO_ZIG zig HINTS "${PROJECT_SOURCE_DIR}/build/deps/zig" NO_DEFAULT_PATH DOC "The zig of the wheel ziglang 0.17.0, for its clang and lld")
+
+set(OCTAVO_DEVICE_CODE "")
+if(NOT OCTAVO_DEVICE STREQUAL "OFF")
+  if(OCTAVO_DEVICE STREQUAL "ON")
+    if(NOT OCTAVO_NVCC)
+      message(FATAL_ERROR "OCTAVO_DEVICE=ON: no nvcc (set OCTAVO_NVCC)")
+    elseif(NOT OCTAVO_ZIG)
+      message(FATAL_ERROR "OCTAVO_DEVICE=ON: no clang for AMD (run tools/setup/zig.sh, or set OCTAVO_ZIG)")
+    endif()
+  endif()
+  set(octavo_device_dir "${PROJECT_BINARY_DIR}/device")
+  file(MAKE_DIRECTORY "${octavo_device_dir}")
+
+  # All that a text may include; zig's clang writes no list of dependencies.
+  file(GLOB octavo_device_texts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/device/*.h" "${PROJECT_SOURCE_DIR}/src/device/*.def"
+    "${PROJECT_SOURCE_DIR}/src/device/kernels.c" "${PROJECT_SOURCE_DIR}/src/number/*.h" "${PROJECT_SOURCE_DIR}/include/octavo/*.h")
+
+  function(octavo_device_rule kind arch compiler extension)
+    set(out "${octavo_device_dir}/octavo_${arch}.${extension}")
+    add_custom_command(OUTPUT "${out}"
+      COMMAND "${CMAKE_COMMAND}" -DKIND=${kind} -DARCH=${arch} "-DCOMPILER=${compiler}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${out}"
+        -P "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake"
+      DEPENDS ${octavo_device_texts} "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake" "${PROJECT_SOURCE_DIR}/cmake/device_report.cmake"
+      COMMENT "Compiling kernels for ${arch}" VERBATIM)
+    set(OCTAVO_DEVICE_CODE ${OCTAVO_DEVICE_CODE} "${out}" PARENT_SCOPE)
+  endfunction()
+
+  if(OCTAVO_NVCC)
+    octavo_device_rule(cubin sm_90a "${OCTAVO_NVCC}" cubin)
+    octavo_device_rule(ptx sm_80 "${OCTAVO_NVCC}" ptx)
+  endif()
+  if(OCTAVO_ZIG)
+    octavo_device_rule(amdgpu gfx942 "${OCTAVO_ZIG}" co)
+    octavo_device_rule(amdgpu gfx950 "${OCTAVO_ZIG}" co)
+  endif()
+  if(OCTAVO_DEVICE STREQUAL "ON")
+    add_custom_target(device_code ALL DEPENDS ${OCTAVO_DEVICE_CODE})
+  else()
+    add_custom_target(device_code DEPENDS ${OCTAVO_DEVICE_CODE})
+  endif()
+endif()

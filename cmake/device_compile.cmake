@@ -1,0 +1,51 @@
+# Compiles src/device/kernels.c for one chip and holds the compiler's report to device_report.cmake. Run by the rules of OctavoDevice.cmake:
+#   cmake -DKIND=cubin|ptx|amdgpu -DARCH=sm_90a -DCOMPILER=... -DROOT=source -DOUT=file -P device_compile.cmake
+# All flags stand here. No contraction: a fused multiply-add stands where a text says so, and writes give the same bytes everywhere.
+include("${CMAKE_CURRENT_LIST_DIR}/device_report.cmake")
+
+set(source "${ROOT}/src/device/kernels.c")
+set(include "-I${ROOT}/src" "-I${ROOT}/include")
+
+# run(log command...): output into the log; a failure shows it.
+function(run log)
+  execute_process(COMMAND ${ARGN} OUTPUT_FILE "${log}" ERROR_FILE "${log}" RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    file(READ "${log}" text)
+    string(SUBSTRING "${text}" 0 4000 text)
+    file(REMOVE "${OUT}")
+    message(FATAL_ERROR "${ARGN}\nfailed (${status}):\n${text}")
+  endif()
+endfunction()
+
+# A file appears under its name only once it has passed.
+set(made "${OUT}.part")
+if(KIND STREQUAL "cubin")
+  string(REPLACE "sm_" "compute_" virtual "${ARCH}")
+  run("${OUT}.log" "${COMPILER}" -x cu -std=c++17 -O3 -fmad=false "-gencode=arch=${virtual},code=${ARCH}" -cubin -Xptxas -v
+    ${include} "${source}" -o "${made}")
+  device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
+elseif(KIND STREQUAL "ptx")
+  # The driver compiles it on newer chips; here the assembler does, for the oldest one, so that no user is the first to see an error.
+  string(REPLACE "sm_" "compute_" virtual "${ARCH}")
+  run("${OUT}.log" "${COMPILER}" -x cu -std=c++17 -O3 -fmad=false "-arch=${virtual}" -ptx ${include} "${source}" -o "${made}")
+  get_filename_component(bin "${COMPILER}" REALPATH)
+  get_filename_component(bin "${bin}" DIRECTORY)
+  run("${OUT}.log" "${bin}/ptxas" "-arch=${ARCH}" -O3 -v "${made}" -o "${OUT}.cubin")
+  file(REMOVE "${OUT}.cubin")
+  device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
+else()
+  get_filename_component(zig "${COMPILER}" DIRECTORY)
+  # By way of assembly: with -c, clang -x hip calls whatever lld the system has. The assembly also is what the tests' simulator reads.
+  run("${OUT}.log" "${COMPILER}" clang -x hip --cuda-device-only "--offload-arch=${ARCH}" -nogpulib -nogpuinc -nostdinc -isystem "${zig}/lib/include" -ffreestanding
+    -O3 -std=c++17 -ffp-contract=off -mcode-object-version=5 -Rpass-analysis=kernel-resource-usage -Wno-unused-command-line-argument
+    ${include} -S "${source}" -o "${OUT}.s")
+  run("${OUT}.as.log" "${COMPILER}" clang --target=amdgcn-amd-amdhsa "-mcpu=${ARCH}" -mcode-object-version=5 -c "${OUT}.s" -o "${OUT}.o")
+  run("${OUT}.ld.log" "${COMPILER}" ld.lld -shared --no-undefined "${OUT}.o" -o "${made}")
+  file(REMOVE "${OUT}.o")
+  set(limit 65536)
+  if(ARCH STREQUAL "gfx950")
+    set(limit 163840)
+  endif()
+  device_report(amdgpu "${OUT}.log" "${ROOT}/src/device/kernels.def" ${limit})
+endif()
+file(RENAME "${made}" "${OUT}")
