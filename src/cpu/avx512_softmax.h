@@ -3,6 +3,7 @@
 #ifndef OCT_CPU_AVX512_SOFTMAX_H
 #define OCT_CPU_AVX512_SOFTMAX_H
 
+#include <float.h>
 #include <math.h>
 
 #include "cpu/avx512_keys.h"
@@ -34,9 +35,26 @@ AVX512_INLINE __m512 avx512_turn4(__m512 x)
 
 /* ---- one vector over one block ------------------------------------------------------------------------------------------------ */
 
+/* Above this, log2(e) * cap and scale / cap come near the ends of f32's range. */
+#define AVX512_CAP_WIDE 1e30f
+
+/* A cap near f32's largest: the score first, since scale / cap may be subnormal; a score that is small beside the cap is its own capped value
+ * (tanh x = x - x^3 / 3); and log2(e) * cap may not be finite. */
+static inline __m512 avx512_scores_wide_cap(const oct__attn_tile *tile, __m512 raw)
+{
+    const __m512 s = _mm512_mul_ps(raw, _mm512_set1_ps(tile->score_scale)), cap = _mm512_set1_ps(tile->softcap), limit = _mm512_set1_ps(FLT_MAX);
+    const __m512 capped = _mm512_mul_ps(avx512_tanh(_mm512_div_ps(s, cap)), cap);
+    const __mmask16 linear = _mm512_cmp_ps_mask(_mm512_abs_ps(s), _mm512_set1_ps(1e-4f * tile->softcap), _CMP_LT_OQ);
+    const __m512 x = _mm512_mul_ps(_mm512_mask_mov_ps(capped, linear, s), _mm512_set1_ps((float)AVX512_LOG2E));
+    return _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit), _mm512_min_ps(limit, x)); /* the second operand, so that a NaN stays */
+}
+
 /* Raw products to log2(e) * s without its maximum: scale, K's dynamic scale, cap. */
 AVX512_INLINE __m512 avx512_scores(const oct__attn_tile *tile, __m512 raw)
 {
+    if (tile->softcap > AVX512_CAP_WIDE) {
+        return avx512_scores_wide_cap(tile, raw);
+    }
     if (tile->softcap > 0) {
         const __m512 t = avx512_tanh(_mm512_mul_ps(raw, _mm512_set1_ps(tile->score_scale / tile->softcap)));
         return _mm512_mul_ps(t, _mm512_set1_ps(tile->softcap * (float)AVX512_LOG2E));

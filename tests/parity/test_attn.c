@@ -127,6 +127,22 @@ static void every_pair_of_features(void **state)
     assert_int_equal(isolate_run("features", n, 120, run_cover, NULL), 0);
 }
 
+/* The cap is any positive f32: what a variant multiplies it by must not leave f32's range, nor fall below it. */
+static int64_t run_cap(void *arg, int64_t index)
+{
+    static const float sizes[] = { 1e-38f, 1e-30f, 1e-6f, 1e6f, 1e30f, 2.4e38f, 3.4e38f };
+    (void)arg;
+    problem_shape s = problem_random(7000 + index);
+    s.softcap = sizes[index % COUNT(sizes)];
+    return problem_check(&s);
+}
+
+static void caps_of_any_size(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("caps", 70, 120, run_cap, NULL), 0);
+}
+
 static int64_t run_random(void *arg, int64_t index)
 {
     (void)arg;
@@ -163,6 +179,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
+        cmocka_unit_test(caps_of_any_size),
         cmocka_unit_test(random_problems),
         cmocka_unit_test(every_variant_ran),
     };
