@@ -7,11 +7,11 @@
 
 enum { CODES = 256 };
 
-static int64_t judge_codes(problem *p, const char *force, void *arg)
+static int64_t judge_codes(problem *p, const compare_bound *bound, void *arg)
 {
     const uint32_t dtype = p->spec.kv.v.dtype;
     const int is_k = *(int *)arg;
-    (void)force;
+    (void)bound;
     for (uint32_t code = 0; code < CODES; code++) {
         const double value = oracle_decode_code(dtype, code);
         if (is_k) {
@@ -221,10 +221,10 @@ static int64_t run_edges(void *arg, int64_t index)
 
 /* Whatever is written except NaN, attention gives numbers. With dynamic scales values of 10^30 are kept, and sums of f32 hold some
  * of them. */
-static int64_t judge_numbers(problem *p, const char *force, void *arg)
+static int64_t judge_numbers(problem *p, const compare_bound *bound, void *arg)
 {
     const int64_t nan_head = *(int64_t *)arg;
-    (void)force;
+    (void)bound;
     for (int64_t row = 0; row < p->rows; row++)
         for (uint32_t h = 0; h < p->spec.heads_q; h++)
             for (uint32_t d = 0; d < p->spec.kv.dim_v; d++) {

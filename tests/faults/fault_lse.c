@@ -6,9 +6,8 @@
 /* ---- F1 ------------------------------------------------------------------------------------------------------- */
 
 /* Values are all 1: a row that sees a key gives 1, a row that sees none 0 and lse -inf, or the sink. */
-static int64_t judge_ones(problem *p, const char *force, void *arg)
+static int64_t judge_ones(problem *p, const compare_bound *bound, void *arg)
 {
-    (void)force;
     (void)arg;
     for (uint32_t b = 0; b < p->attn.n_sequences; b++)
         for (int64_t row = p->qo_indptr[b]; row < p->qo_indptr[b + 1]; row++)
@@ -23,7 +22,7 @@ static int64_t judge_ones(problem *p, const char *force, void *arg)
                 }
                 for (uint32_t d = 0; d < p->spec.kv.dim_v; d++) {
                     const double out = problem_out(p, row, h, d);
-                    if (sees ? !p->spec.has_sink && !(fabs(out - 1.0) < 1e-6) : !(out >= 0.0 && out <= 0.0)) {
+                    if (sees ? !p->spec.has_sink && !(fabs(out - 1.0) <= bound->watch) : !(out >= 0.0 && out <= 0.0)) {
                         isolate_fail("row %lld head %u dim %u, which sees %s: %g", (long long)row, h, d, sees ? "a key" : "nothing", out);
                         return 1;
                     }
@@ -144,7 +143,6 @@ static int64_t run_prefix(void *arg, int64_t index)
     problem all, prefix, suffix;
     char force[96];
     int64_t failures = 0;
-    const compare_bound bound = compare_bound_of(OCT__TOL_16BIT);
     two_parts parts = { NULL, NULL, (int)(index % 2) };
     (void)arg;
     s.heads_q = 8;
@@ -199,7 +197,8 @@ static int64_t run_prefix(void *arg, int64_t index)
         args.lse_merged_row_stride = all.args.lse_row_stride;
         args.lse_merged_head_stride = all.args.lse_head_stride;
         const oct_status status = oct_attn_merge(problem_context(1), &args);
-        const compare_verdict verdict = problem_judge(&all, &bound);   /* against one pass over all keys in f64; lse to 1e-4 */
+        const compare_bound bound = problem_pair_bound(i);
+        const compare_verdict verdict = problem_judge(&all, &bound);   /* against one pass over all keys in f64 */
         if (status != OCT_OK || !verdict.ok) {
             isolate_fail("%s: %s", oct_status_name(status), verdict.text);
             failures++;

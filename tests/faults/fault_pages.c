@@ -254,7 +254,7 @@ static int64_t run_planted(void *arg, int64_t index)
                     const double out = problem_out(&p, row, h, d), was = problem_out(&clean, row, h, d);
                     /* K spoils whatever it touches; a seen value must come out, and only in its own dim. */
                     const int spoiled = row_sees(&p, row, key) && (which == ORACLE_K || d == 3);
-                    const double differs = row_sees(&p, row, key) ? 1e-5 * clean_max : 0.0;   /* a kernel may add such a key apart */
+                    const double differs = row_sees(&p, row, key) ? problem_pair_bound(i).watch * clean_max : 0.0;   /* a kernel may add such a key apart */
                     if (spoiled ? which == ORACLE_V && isfinite(out) : !(fabs(out - was) <= differs)) {
                         isolate_fail("row %lld, which %s the key, head %u dim %u: %g, and %g without it", (long long)row,
                                      row_sees(&p, row, key) ? "sees" : "does not see", h, d, out, was);

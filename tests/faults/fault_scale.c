@@ -176,18 +176,10 @@ static void set_scale(problem *p, oracle_which which, float value)
         ((float *)g->at)[i] = value;
 }
 
-static int64_t keep_output(problem *p, const char *force, void *arg)
+static int64_t compare_doubled(const problem *p, const void *single)
 {
-    (void)force;
-    memcpy(arg, p->out.at, p->out.size_bytes);
-    return 0;
-}
-
-static int64_t compare_doubled(problem *p, const char *force, void *arg)
-{
-    (void)force;
     for (int64_t i = 0; i < p->out_elements; i++) {
-        const double now = oracle_decode(p->spec.out_dtype, p->out.at, i), before = oracle_decode(p->spec.out_dtype, arg, i);
+        const double now = oracle_decode(p->spec.out_dtype, p->out.at, i), before = oracle_decode(p->spec.out_dtype, single, i);
         if (!(fabs(now - 2.0 * before) <= 0x1p-7 * fabs(now))) {   /* one unit of bf16 */
             isolate_fail("element %lld is %g under v_scale 1 and %g under v_scale 2", (long long)i, before, now);
             return 1;
@@ -196,12 +188,11 @@ static int64_t compare_doubled(problem *p, const char *force, void *arg)
     return 0;
 }
 
-static int64_t compare_sharpened(problem *p, const char *force, void *arg)
+static int64_t compare_sharpened(const problem *p, const void *sharp)
 {
     double largest = 0.0;
-    (void)force;
     for (int64_t i = 0; i < p->out_elements; i++)
-        largest = fmax(largest, fabs(oracle_decode(p->spec.out_dtype, p->out.at, i) - oracle_decode(p->spec.out_dtype, arg, i)));
+        largest = fmax(largest, fabs(oracle_decode(p->spec.out_dtype, p->out.at, i) - oracle_decode(p->spec.out_dtype, sharp, i)));
     if (largest > 1e-2)
         return 0;
     isolate_fail("k_scale 1 and 0.1 give the same output to %g", largest);
@@ -240,16 +231,16 @@ static int64_t run_descales(void *arg, int64_t index)
         problem_outcome outcome = problem_run(&p, problem_context(1), force, RUN_WHOLE);
         if (outcome.status == OCT_UNSUPPORTED)
             continue;
-        keep_output(&p, force, before);
+        memcpy(before, p.out.at, p.out.size_bytes);
         isolate_doing("%s", force);
         isolate_repeat("faults fault_A3*");
         set_scale(&p, ORACLE_V, 2.0f);
         outcome = problem_run(&p, problem_context(1), force, RUN_WHOLE);
-        failures += outcome.status != OCT_OK || compare_doubled(&p, force, before) != 0;
+        failures += outcome.status != OCT_OK || compare_doubled(&p, before) != 0;
         set_scale(&p, ORACLE_V, 1.0f);
         set_scale(&p, ORACLE_K, 0.1f);
         outcome = problem_run(&p, problem_context(1), force, RUN_WHOLE);
-        failures += outcome.status != OCT_OK || compare_sharpened(&p, force, before) != 0;
+        failures += outcome.status != OCT_OK || compare_sharpened(&p, before) != 0;
         set_scale(&p, ORACLE_K, 1.0f);
     }
     set_scale(&p, ORACLE_K, 0.1f);

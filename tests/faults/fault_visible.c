@@ -6,10 +6,9 @@
 /* ---- B1 ------------------------------------------------------------------------------------------------------- */
 
 /* Uniform scores and one-hot values: the output is 1 / n on exactly the n keys that the row sees. */
-static int64_t judge_window(problem *p, const char *force, void *arg)
+static int64_t judge_window(problem *p, const compare_bound *bound, void *arg)
 {
     const int64_t kv_len = p->kv_len[0], n_rows = p->rows, window = p->shape.window;
-    (void)force;
     (void)arg;
     for (int64_t row = 0; row < n_rows; row++) {
         const int64_t position = kv_len - n_rows + row, first = position - window + 1 > 0 ? position - window + 1 : 0;
@@ -17,7 +16,7 @@ static int64_t judge_window(problem *p, const char *force, void *arg)
         for (uint32_t h = 0; h < p->spec.heads_q; h++)
             for (int64_t d = 0; d < p->shape.dim_v; d++) {
                 const double want = d >= first && d <= position ? share : 0.0, out = problem_out(p, row, h, (uint32_t)d);
-                if (!(fabs(out - want) <= 1e-5)) {
+                if (!(fabs(out - want) <= bound->watch)) {
                     isolate_fail("window %lld, position %lld: key %lld has the weight %g, must have %g", (long long)window, (long long)position,
                                  (long long)d, out, want);
                     return 1;
@@ -111,19 +110,19 @@ static problem_shape mixed_batch(int64_t sink)
 
 typedef struct plain_run { float *out, *lse; } plain_run;
 
-static int64_t judge_as_without(problem *p, const char *force, void *arg)
+static int64_t judge_as_without(problem *p, const compare_bound *bound, void *arg)
 {
     const plain_run *plain = arg;
-    (void)force;
+    (void)bound;
     if (memcmp(plain->out, p->out.at, p->out.size_bytes) == 0 && memcmp(plain->lse, p->lse.at, p->lse.size_bytes) == 0)
         return 0;
     isolate_fail("a sink of -inf changes the bits of the result without sinks");
     return 1;
 }
 
-static int64_t judge_drowned(problem *p, const char *force, void *arg)
+static int64_t judge_drowned(problem *p, const compare_bound *bound, void *arg)
 {
-    (void)force;
+    (void)bound;
     (void)arg;
     for (int64_t i = 0; i < p->out_elements; i++)
         if (!(fabs((double)((float *)p->out.at)[i]) < 1e-6)) {
@@ -152,12 +151,13 @@ static int64_t run_sinks(void *arg, int64_t index)
             return 1;
         for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
             plain_run kept = { plain.out.at, plain.lse.at };
+            const compare_bound bound = problem_pair_bound(i);
             isolate_doing("%s", force);
             isolate_repeat("faults fault_C1*");
             if (problem_run(&plain, problem_context(1), force, RUN_WHOLE).status != OCT_OK || problem_run(&p, problem_context(1), force, RUN_WHOLE).status != OCT_OK)
                 isolate_skipped();
             else
-                failures += judge_as_without(&p, force, &kept);
+                failures += judge_as_without(&p, &bound, &kept);
         }
         problem_drop(&plain);
     }
@@ -173,9 +173,9 @@ void fault_C1_sink_and_window_in_a_mixed_batch(void **state)
 
 /* ---- C3 ------------------------------------------------------------------------------------------------------- */
 
-static int64_t judge_small(problem *p, const char *force, void *arg)
+static int64_t judge_small(problem *p, const compare_bound *bound, void *arg)
 {
-    (void)force;
+    (void)bound;
     (void)arg;
     for (int64_t row = 0; row < p->rows; row++)
         for (uint32_t h = 0; h < p->spec.heads_q; h++)

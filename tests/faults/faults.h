@@ -26,8 +26,8 @@
 /* Runs the cases in children and asserts that none failed. */
 #define RUN_CASES(title, n, seconds, run) assert_int_equal(isolate_run(title, n, seconds, run, NULL), 0)
 
-/* Calls body(p, force) for every pair of variants that can run p; body judges what lies in p->out and returns failures. */
-typedef int64_t fault_body(problem *p, const char *force, void *arg);
+/* Calls body for every pair of variants that can run p; body judges what lies in p->out, by the pair's bound, and returns failures. */
+typedef int64_t fault_body(problem *p, const compare_bound *bound, void *arg);
 int64_t fault_each_pair(problem *p, fault_body *body, void *arg);
 
 /* K and V formats of a shape, both the same. */

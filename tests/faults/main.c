@@ -16,7 +16,8 @@ int64_t fault_each_pair(problem *p, fault_body *body, void *arg)
             isolate_fail("%s", outcome.text);
             failures++;
         } else {
-            failures += body(p, force, arg);
+            const compare_bound bound = problem_pair_bound(i);
+            failures += body(p, &bound, arg);
         }
     }
     return failures;

@@ -4,14 +4,30 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 compare_bound compare_bound_of(oct__tolerance tolerance)
 {
     switch (tolerance) {
-    case OCT__TOL_16BIT: return (compare_bound){ 2e-2, 0.9999, 1.0, 1e-4, 1e-4 };
+    case OCT__TOL_16BIT: return (compare_bound){ 2e-2, 0.9999, 1.0, 2e-2, 1e-2 };
     case OCT__TOL_8BIT: return (compare_bound){ 1.0, 0.998, 0.05, 1.0, 1e-2 };
     default: return (compare_bound){ 1e-5, 0.9999, 1.0, 1e-5, 1e-5 };
     }
+}
+
+compare_bound compare_bound_for(const oct__variant *variant)
+{
+    static const char *const in_f32[] = { "scalar", "avx2", "avx512" };
+    compare_bound bound = compare_bound_of(variant->tolerance);
+    for (size_t i = 0; i < sizeof in_f32 / sizeof in_f32[0]; i++)
+        if (strcmp(variant->name, in_f32[i]) == 0 && bound.watch > 1e-4)
+            bound.watch = bound.lse = 1e-4;
+    return bound;
+}
+
+compare_bound compare_bound_either(compare_bound a, compare_bound b)
+{
+    return (compare_bound){ fmax(a.max_error, b.max_error), fmin(a.cosine, b.cosine), fmax(a.l2, b.l2), fmax(a.watch, b.watch), fmax(a.lse, b.lse) };
 }
 
 static void __attribute__((format(printf, 2, 3))) fail(compare_verdict *verdict, const char *form, ...)

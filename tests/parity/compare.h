@@ -7,11 +7,17 @@
 #include "parity/oracle.h"
 #include "plan/variant.h"
 
-/* The bounds of a tolerance class. Of doc/NUMERICS.md: max_error (of max|V| that the row sees), cosine, l2. Our own: watch,
- * below the law's bound where a class's kernels on this machine compute in f32; lse, relative to max(1, |lse|). */
+/* The bounds of a tolerance class. Of doc/NUMERICS.md: max_error (of max|V| that the row sees), cosine, l2. Our own: lse, relative to
+ * max(1, |lse|), and watch, as max_error but below the law's bound where a kernel computes in f32. */
 typedef struct compare_bound { double max_error, cosine, l2, watch, lse; } compare_bound;
 
 compare_bound compare_bound_of(oct__tolerance tolerance);
+
+/* Those of a row: its class's, with the watch for rows known to compute in f32 whatever their class would allow. */
+compare_bound compare_bound_for(const oct__variant *variant);
+
+/* The looser of two in everything, for a result that two rows made. */
+compare_bound compare_bound_either(compare_bound a, compare_bound b);
 
 typedef struct compare_output {
     uint32_t dtype;

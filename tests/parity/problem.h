@@ -134,6 +134,9 @@ int64_t problem_check_made(problem *p, problem_way way);
 /* The next pair "attn_decode.x,attn_extend.y" in text for i = 0, 1, 2 ...; 0 past the last. Every variant is in some pair. */
 int problem_pair(uint32_t i, char *text, size_t size);
 
+/* What that pair must hold. */
+compare_bound problem_pair_bound(uint32_t i);
+
 /* A context of this process with n threads, made at the first call. */
 oct_context *problem_context(uint32_t n_threads);
 

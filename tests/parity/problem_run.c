@@ -266,6 +266,12 @@ int problem_pair(uint32_t i, char *text, size_t size)
     return 1;
 }
 
+compare_bound problem_pair_bound(uint32_t i)
+{
+    uint32_t n;
+    return compare_bound_either(compare_bound_for(nth_of(OCT__OP_attn_decode, i, &n)), compare_bound_for(nth_of(OCT__OP_attn_extend, i, &n)));
+}
+
 static int is_name(const char *info, const oct__variant *variant)
 {
     return strcmp(info, variant->name) == 0 || strcmp(info, variant->full_name) == 0;
@@ -295,9 +301,7 @@ static int64_t check_pair(problem *p, uint32_t i, problem_way way)
             isolate_fail("the plan used %s", name);
             return 1;
         } else {
-            const compare_bound own = compare_bound_of(used[j]->tolerance);
-            if (own.watch > bound.watch)
-                bound = own;
+            bound = compare_bound_either(bound, compare_bound_for(used[j]));
         }
     }
     const compare_verdict verdict = problem_judge(p, &bound);
