@@ -37,6 +37,15 @@ uint32_t logits_argmax(const float *x, uint32_t n)
 void logits_match_add(logits_match *m, const float *a, const float *b, uint32_t n)
 {
     m->worst = fmax(m->worst, logits_distance(a, b, n));
-    m->n_same_top += logits_argmax(a, n) == logits_argmax(b, n);
+    const uint32_t top_a = logits_argmax(a, n), top_b = logits_argmax(b, n);
+    if (top_a == top_b) {
+        m->n_same_top++;
+    } else {
+        double square = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            square += (double)b[i] * b[i];
+        }
+        m->n_ties += (double)b[top_b] - b[top_a] <= sqrt(2 * LOGITS_BOUND * square / n);
+    }
     m->n++;
 }

@@ -9,10 +9,14 @@
 double logits_distance(const float *a, const float *b, uint32_t n);
 uint32_t logits_argmax(const float *x, uint32_t n);
 
-/* Sums up many pairs: the worst distance and how many argmaxes agree. */
+/* The distance two rows may have and still be called equal. */
+#define LOGITS_BOUND 1e-6
+
+/* Sums up many pairs: the worst distance, how many argmaxes agree, and how many differ only by a tie: b's likeliest token leads a's by less
+ * than two rows at LOGITS_BOUND differ in one logit, sqrt(2 * bound) * rms. libllama flips such ties against itself when it batches otherwise. */
 typedef struct logits_match {
     double worst;
-    uint32_t n, n_same_top;
+    uint32_t n, n_same_top, n_ties;
 } logits_match;
 
 void logits_match_add(logits_match *m, const float *a, const float *b, uint32_t n);

@@ -23,7 +23,6 @@
 #include "engine/reference.h"
 #include "engine/vocab.h"
 
-#define BOUND 1e-6
 /* ggml's threads spin at every barrier: on a machine that does other work as well, one thread is the faster. */
 enum { N_THREADS = 1 };
 enum { N_GREEDY = 64, N_SHORT = N_PROMPTS - 1, SHORT_CONTEXT = 128, LONG_CONTEXT = 1700, ROWS = 512, LEAST_LONG = 1400 };
@@ -112,10 +111,12 @@ static logits_match follow(int first, uint32_t n, uint32_t context)
 
 static void judge(const char *what, logits_match m, uint32_t expected)
 {
-    print_message("%s, %s: %u of %u greedy tokens agree, 1 - cos at most %.2e\n", octe_model_info_get(model)->architecture, what, m.n_same_top, m.n, m.worst);
+    print_message("%s, %s: %u of %u greedy tokens agree, %u tied, 1 - cos at most %.2e\n", octe_model_info_get(model)->architecture, what, m.n_same_top, m.n,
+                  m.n_ties, m.worst);
     assert_int_equal(m.n, expected);
-    assert_true(m.worst <= BOUND);
-    assert_int_equal(m.n_same_top, m.n);
+    assert_true(m.worst <= LOGITS_BOUND);
+    assert_int_equal(m.n_same_top + m.n_ties, m.n);
+    assert_true(m.n_ties <= m.n / N_GREEDY);
 }
 
 static void short_prompts(void **state)
@@ -207,9 +208,9 @@ static void faults_show(void **state)
                       m.worst);
         /* In another chunk than libllama's single steps, near ties of the top may fall otherwise: the distance is what counts. */
         if (f == 0) {
-            assert_true(m.worst <= BOUND);
+            assert_true(m.worst <= LOGITS_BOUND);
         } else {
-            assert_true(m.worst > BOUND);
+            assert_true(m.worst > LOGITS_BOUND);
         }
         octe_engine_close(e);
     }
