@@ -20,7 +20,7 @@ import tomllib
 COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/parity", "tests/faults"]
 PROGRAMS = {"faults": "tests/faults/faults", "parity_attn": "tests/parity/parity_attn", "parity_attn_split": "tests/parity/parity_attn_split",
             "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write"}
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 600
 
 
 def files_under(path):
@@ -70,6 +70,7 @@ def run(command, log, timeout=None):
     try:
         return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=timeout).returncode
     except subprocess.TimeoutExpired:
+        log.write(f"no end within {timeout} s\n")
         return -1
 
 
