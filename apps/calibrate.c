@@ -8,6 +8,7 @@
 #include "apps/output.h"
 #include "apps/progress.h"
 #include "apps/texts.h"
+#include "apps/thread_note.h"
 #include "engine/calibrate.h"
 
 typedef struct calibrate_options {
@@ -94,6 +95,7 @@ static int run(const app_command *command, int argc, char **argv)
     if (!app_arguments_parse(command, argc, argv, &options, &code)) {
         return code;
     }
+    app_thread_note(options.n_threads);
     oct_error error = OCT_ERROR_INIT;
     octe_model *model = NULL;
     octe_vocab *vocab = NULL;

@@ -8,6 +8,7 @@
 #include "apps/output.h"
 #include "apps/prompt.h"
 #include "apps/texts.h"
+#include "apps/thread_note.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "host/clock.h"
@@ -239,6 +240,7 @@ static int run(const app_command *command, int argc, char **argv)
     if (options.chat && options.no_chat) {
         return app_arguments_complain(command, "--chat and --no-chat exclude each other");
     }
+    app_thread_note(options.n_threads);
     generation g = { .options = &options };
     octe_kv_config config;
     code = app_cache_config(command, &options.cache, &config, &g.scales);

@@ -71,8 +71,8 @@ static oct_status take_step(calibration *c, uint32_t first, uint32_t n, oct_erro
             for (int which = 0; which < 2; which++) {
                 const oct_status s = take(c, il, which, first + i);
                 if (s != OCT_OK) {
-                    return octe__report(error, s, "octe_calibrate", c->info->path, "%s of layer %u, token %u can't be measured: not finite, or no longer kept", which == 0 ? "K" : "V", il,
-                                        first + i);
+                    return octe__report(error, s, "octe_calibrate", c->info->path, "%s of layer %u, token %u can't be measured: it is %s", which == 0 ? "K" : "V", il, first + i,
+                                        s == OCT_BAD_DATA ? "not finite" : "not kept after its step (a window of 1)");
                 }
             }
         }

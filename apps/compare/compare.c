@@ -12,6 +12,7 @@
 #include "apps/output.h"
 #include "apps/prompt.h"
 #include "apps/texts.h"
+#include "apps/thread_note.h"
 #include "engine/calibrate.h"
 #include "host/clock.h"
 #include "host/error.h"
@@ -143,6 +144,11 @@ static bool read_options(comparison *c, int argc, char **argv, int *code)
             return false;
         }
     }
+    if (o->f32_folder != NULL && o->f32_folder[0] == '\0') {
+        (void)app_arguments_complain(c->command, "--f32-dir: the folder's name is empty");
+        return false;
+    }
+    app_thread_note(o->n_threads);
     if (o->texts.n == 0) {
         o->texts.item[o->texts.n++] = APP_TEXT_BUILT_IN;
     }

@@ -1,4 +1,5 @@
 """The command line itself: what is refused, with which exit code and words; help; output that cannot be written."""
+import os
 import resource
 import signal
 
@@ -30,6 +31,7 @@ WRONG = [
     (["run", "-m", "MODEL", "-p", "a", "-n", "99999999999999999999999"], "-n"),
     (["run", "-m", "MODEL", "-p", "a", "-n", "4x"], "4x"),
     (["run", "-m", "MODEL", "-p", "a", "-t", "513"], "-t"),
+    (["compare", "-m", "MODEL", "--f32-dir", ""], "--f32-dir"),
     (["run", "-m", "MODEL", "-p", "a", "--temp", "nan"], "--temp"),
     (["run", "-m", "MODEL", "-p", "a", "--temp", "-1"], "--temp"),
     (["run", "-m", "MODEL", "-p", "a", "--temp", "inf"], "--temp"),
@@ -195,3 +197,10 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(octavo, tiny, tmp_path
     assert "old.json" in result.err
     assert old.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["old.json"]
     assert "absent" in octavo(*typed, tmp_path / "absent" / "x.json", check=1).err
+
+
+def test_more_threads_than_cores_are_told(octavo, tiny):
+    usable = len(os.sched_getaffinity(0))
+    told = octavo("run", "-m", tiny, "-p", "a", "-n", 1, "-t", usable + 1, threads=False)
+    assert f"{usable + 1} threads on {usable}" in told.err
+    assert "threads on" not in octavo("run", "-m", tiny, "-p", "a", "-n", 1, "-t", 1, threads=False).err
