@@ -3,6 +3,7 @@
 #ifndef OCTAVO_CONTEXT_H
 #define OCTAVO_CONTEXT_H
 
+#include "octavo/rates.h"
 #include "octavo/status.h"
 
 #ifdef __cplusplus
@@ -27,9 +28,11 @@ typedef struct oct_context_options {
     /* Log. NULL: nothing is logged. Called from any thread; level 0 error, 1 warning, 2 info, 3 debug. */
     void (*log)(void *user, int level, const char *text);
     void *user;
+    /* What oct_rates_measure found on this machine; copied. NULL: defaults by CPU family. */
+    const oct_rates *rates;
 } oct_context_options;
 
-/* options may be NULL (all defaults). Errors: INVALID_ARGUMENT (half an allocator), OUT_OF_MEMORY. */
+/* options may be NULL (all defaults). Errors: INVALID_ARGUMENT (half an allocator; rates of another CPU, or that no machine has), OUT_OF_MEMORY. */
 OCT_API oct_status oct_context_create(const oct_context_options *options, oct_context **context, oct_error *error);
 OCT_API void oct_context_destroy(oct_context *context);   /* NULL is fine */
 

@@ -7,6 +7,7 @@
 #include "octavo/kv.h"
 #include "octavo/page.h"
 #include "octavo/plan.h"
+#include "octavo/rates.h"
 #include "octavo/status.h"
 #include "octavo/version.h"
 

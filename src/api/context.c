@@ -24,6 +24,27 @@ const oct__executor *oct__context_executor(const oct_context *context)
     return &context->executor;
 }
 
+/* All but the rates that are made of it, which point into the machine where it stays. */
+static oct_status read_machine(oct__machine *machine, const oct_rates *given, const char *where, oct_error *error)
+{
+    oct__cpu_probe(&machine->facts, machine->cpu, sizeof(machine->cpu));
+    if (given == NULL) {
+        return OCT_OK;
+    }
+    const oct_status status = oct__struct_read(&machine->measured, sizeof(machine->measured), sizeof(machine->measured), given, "options.rates", where, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    const char *const wrong = oct__rates_complaint(&machine->measured);
+    if (wrong != NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.rates.%s is no rate that a machine can have", wrong);
+    }
+    if (strcmp(machine->measured.cpu, machine->cpu) != 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.rates are of another CPU: '%s', this is '%s'", machine->measured.cpu, machine->cpu);
+    }
+    return OCT_OK;
+}
+
 oct_status oct_context_create(const oct_context_options *given, oct_context **out, oct_error *error)
 {
     static const char where[] = "oct_context_create";
@@ -45,6 +66,11 @@ oct_status oct_context_create(const oct_context_options *given, oct_context **ou
     if (options.max_threads > OCT__THREADS_MAX) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.max_threads is %" PRIu32 "; must be at most %u", options.max_threads, OCT__THREADS_MAX);
     }
+    oct__machine machine = { .measured = { .struct_size = 0 } };
+    const oct_status probed = read_machine(&machine, options.rates, where, error);
+    if (probed != OCT_OK) {
+        return probed;
+    }
     const oct__allocator allocator = { options.alloc, options.free, options.user };
     oct_context *context = oct__memory_alloc(&allocator, sizeof(*context), 64);
     if (context == NULL) {
@@ -58,8 +84,8 @@ oct_status oct_context_create(const oct_context_options *given, oct_context **ou
         .user = options.user,
         .max_threads = options.max_threads > 0 ? options.max_threads : 1,
     };
-    oct__cpu_probe(&context->machine.facts, context->machine.cpu, sizeof(context->machine.cpu));
-    context->machine.rates = oct__rates_default(&context->machine.facts);
+    context->machine = machine;
+    context->machine.rates = machine.measured.struct_size > 0 ? oct__rates_measured(&context->machine.measured) : oct__rates_default(&machine.facts);
     if (options.parallel_for == NULL && context->executor.max_threads > 1 &&
         oct__threads_create(&context->allocator, context->executor.max_threads, &context->executor.threads) != OCT_OK) {
         oct__memory_free(&allocator, context, sizeof(*context));
@@ -88,6 +114,63 @@ static void add_rate(oct__text *text, const char *name, double value, const char
     oct__text_add(text, "%s", after);
 }
 
+/* The pairs of a measurement, for both forms. */
+typedef struct named_rate { const char *key, *name, *unit; size_t offset; } named_rate;
+static const named_rate named_rates[] = {
+    { "read_l1_bytes_per_s", "L1 read", "GB/s", offsetof(oct_rates, read_l1_bytes) },
+    { "read_l2_bytes_per_s", "L2 read", "GB/s", offsetof(oct_rates, read_l2_bytes) },
+    { "read_l3_bytes_per_s", "L3 read", "GB/s", offsetof(oct_rates, read_l3_bytes) },
+    { "read_memory_bytes_per_s", "memory read", "GB/s", offsetof(oct_rates, read_memory_bytes) },
+    { "copy_memory_bytes_per_s", "memory copy", "GB/s", offsetof(oct_rates, copy_memory_bytes) },
+    { "fma_avx2_flop_per_s", "FMA f32 AVX2", "GFLOP/s", offsetof(oct_rates, fma_avx2_flops) },
+    { "fma_avx512_flop_per_s", "FMA f32 AVX-512", "GFLOP/s", offsetof(oct_rates, fma_avx512_flops) },
+    { "dot_bf16_flop_per_s", "bf16 dot", "GFLOP/s", offsetof(oct_rates, dot_bf16_flops) },
+    { "dot_i8_op_per_s", "i8 dot", "Gop/s", offsetof(oct_rates, dot_i8_ops) },
+    { "convert_elements_per_s", "e4m3 to f32", "G/s", offsetof(oct_rates, convert_elements) },
+};
+enum { N_NAMED_RATES = sizeof(named_rates) / sizeof(named_rates[0]) };
+
+static const double *pair_of(const oct_rates *rates, const named_rate *named)
+{
+    return (const double *)(const void *)((const char *)rates + named->offset);
+}
+
+static void measured_json(oct__text *text, const oct_rates *rates)
+{
+    oct__text_add(text, ", \"measured\": ");
+    if (rates->struct_size == 0) {
+        oct__text_add(text, "null");
+        return;
+    }
+    oct__text_add(text, "{\"threads\": %" PRIu32, rates->threads);
+    add_rate(text, ", \"clock_hz\": ", rates->clock_hz, "");
+    for (size_t i = 0; i < N_NAMED_RATES; i++) {
+        const double *const pair = pair_of(rates, &named_rates[i]);
+        oct__text_add(text, ", \"%s\": ", named_rates[i].key);
+        add_rate(text, "[", pair[0], ", ");
+        add_rate(text, "", pair[1], "]");
+    }
+    oct__text_add(text, "}");
+}
+
+static void measured_plain(oct__text *text, const oct_rates *rates)
+{
+    if (rates->struct_size == 0) {
+        return;
+    }
+    oct__text_add(text, "measured    one thread / %" PRIu32 " threads; clock ", rates->threads);
+    add_rate(text, "", rates->clock_hz * 1e-9, " GHz\n");
+    for (size_t i = 0; i < N_NAMED_RATES; i++) {
+        const double *const pair = pair_of(rates, &named_rates[i]);
+        if (pair[0] > 0) {
+            oct__text_add(text, "  %-16s ", named_rates[i].name);
+            add_rate(text, "", pair[0] * 1e-9, " / ");
+            add_rate(text, "", pair[1] * 1e-9, " ");
+            oct__text_add(text, "%s\n", named_rates[i].unit);
+        }
+    }
+}
+
 static void machine_json(oct__text *text, const oct_context *context)
 {
     const oct__machine *machine = &context->machine;
@@ -105,7 +188,9 @@ static void machine_json(oct__text *text, const oct_context *context)
     oct__text_add_json_string(text, machine->rates.source);
     add_rate(text, ", \"core_read_bytes_per_s\": ", machine->rates.core_read_bytes, "");
     add_rate(text, ", \"machine_read_bytes_per_s\": ", machine->rates.machine_read_bytes, "");
-    add_rate(text, ", \"speed\": ", machine->rates.speed, "}}\n");
+    add_rate(text, ", \"speed\": ", machine->rates.speed, "");
+    measured_json(text, &machine->measured);
+    oct__text_add(text, "}}\n");
 }
 
 static void machine_plain(oct__text *text, const oct_context *context)
@@ -129,7 +214,8 @@ static void machine_plain(oct__text *text, const oct_context *context)
     add_rate(text, "memory      ", machine->rates.core_read_bytes * 1e-9, " GB/s one thread, ");
     add_rate(text, "", machine->rates.machine_read_bytes * 1e-9, " GB/s all");
     add_rate(text, ", core speed ", machine->rates.speed, "");
-    oct__text_add(text, " (defaults of %s)\n", machine->rates.source);
+    oct__text_add(text, " (%s%s)\n", machine->measured.struct_size > 0 ? "" : "defaults of ", machine->rates.source);
+    measured_plain(text, &machine->measured);
 }
 
 size_t oct_context_machine(const oct_context *context, uint32_t format, char *bytes, size_t size)

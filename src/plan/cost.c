@@ -1,6 +1,10 @@
 /* cost.c: see cost.h. */
 #include "plan/cost.h"
 
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
 /* A thread that has less than this to do is not woken: about what waking it and meeting it again costs. */
 #define SECONDS_PER_THREAD_MIN 4e-6
 
@@ -40,6 +44,60 @@ oct__rates oct__rates_default(const oct__facts *machine)
     }
     return unknown_machine;
 }
+
+/* ---- measured rates --------------------------------------------------------------------------------------------------- */
+
+/* Of the core on which the rows' costs were measured. */
+static const double reference_clock_hz = 3.7e9, reference_fma_avx2_flops = 118e9;
+
+static bool is_rate(double value)
+{
+    return isfinite(value) && value > 0;
+}
+
+static bool is_rate_or_none(const double pair[2])
+{
+    return (pair[0] == 0 && pair[1] == 0) || (is_rate(pair[0]) && is_rate(pair[1]));
+}
+
+const char *oct__rates_complaint(const oct_rates *r)
+{
+    const struct { const char *name; bool fine; } fields[] = {
+        { "threads", r->threads > 0 },
+        { "cpu", memchr(r->cpu, 0, sizeof(r->cpu)) != NULL },
+        { "source", memchr(r->source, 0, sizeof(r->source)) != NULL },
+        { "read_l1_bytes", is_rate_or_none(r->read_l1_bytes) },
+        { "read_l2_bytes", is_rate_or_none(r->read_l2_bytes) },
+        { "read_l3_bytes", is_rate_or_none(r->read_l3_bytes) },
+        { "read_memory_bytes", is_rate(r->read_memory_bytes[0]) && is_rate(r->read_memory_bytes[1]) },
+        { "copy_memory_bytes", is_rate_or_none(r->copy_memory_bytes) },
+        { "clock_hz", is_rate(r->clock_hz) },
+        { "fma_avx2_flops", is_rate_or_none(r->fma_avx2_flops) },
+        { "fma_avx512_flops", is_rate_or_none(r->fma_avx512_flops) },
+        { "dot_bf16_flops", is_rate_or_none(r->dot_bf16_flops) },
+        { "dot_i8_ops", is_rate_or_none(r->dot_i8_ops) },
+        { "convert_elements", is_rate_or_none(r->convert_elements) },
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (!fields[i].fine) {
+            return fields[i].name;
+        }
+    }
+    return NULL;
+}
+
+oct__rates oct__rates_measured(const oct_rates *m)
+{
+    const double fma = m->fma_avx2_flops[0];
+    return (oct__rates){
+        .core_read_bytes = m->read_memory_bytes[0],
+        .machine_read_bytes = m->read_memory_bytes[1] > m->read_memory_bytes[0] ? m->read_memory_bytes[1] : m->read_memory_bytes[0],
+        .speed = fma > 0 ? fma / reference_fma_avx2_flops : m->clock_hz / reference_clock_hz,
+        .source = m->source,
+    };
+}
+
+/* ---- amounts ------------------------------------------------------------------------------------------------------------ */
 
 static double token_bytes(const oct_kv_format *format, uint32_t dim)
 {

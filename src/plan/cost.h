@@ -4,18 +4,25 @@
 #ifndef OCT_PLAN_COST_H
 #define OCT_PLAN_COST_H
 
+#include "octavo/rates.h"
 #include "plan/variant.h"
 
-/* What a machine does in a second. Defaults ship by CPU family; `octavo tune` measures them. */
+/* What a machine does in a second, as far as costs ask. Defaults ship by CPU family; `octavo tune` measures them. */
 typedef struct oct__rates {
     double core_read_bytes;     /* one thread reading memory */
     double machine_read_bytes;  /* all threads together */
     double speed;               /* of one core, against the core on which the rows' costs were measured */
-    const char *source;         /* where the numbers are from, for people; static text */
+    const char *source;         /* where the numbers are from, for people; lives as long as the machine */
 } oct__rates;
 
 /* The defaults for a machine with these facts. */
 oct__rates oct__rates_default(const oct__facts *machine);
+
+/* The same from a measurement that oct__rates_complaint finds nothing wrong with; source points into it. */
+oct__rates oct__rates_measured(const oct_rates *measured);
+
+/* Why a measurement cannot be this machine's, as the name of the field; NULL when it can. */
+const char *oct__rates_complaint(const oct_rates *measured);
 
 /* How much there is to do: what oct__cost's fields are multiplied by, and the bytes that must come from memory. */
 typedef struct oct__amount {

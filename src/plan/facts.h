@@ -13,6 +13,7 @@
 typedef struct oct__machine {
     oct__facts facts;
     oct__rates rates;
+    oct_rates measured;          /* what `rates` were made of; struct_size 0: they are defaults */
     char cpu[64];
 } oct__machine;
 

@@ -1,0 +1,38 @@
+/* What a machine does in a second: measured once, kept where the caller likes, and given to contexts, whose predicted costs are then this
+ * machine's instead of its family's. */
+#ifndef OCTAVO_RATES_H
+#define OCTAVO_RATES_H
+
+#include "octavo/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of each pair the first is one thread's rate, the second that of `threads` threads together. 0: the CPU lacks the instructions. */
+typedef struct oct_rates {
+    uint32_t struct_size;
+    uint32_t threads;
+    char cpu[64];                     /* whose rates these are, in the words of oct_context_machine; zero-terminated */
+    char source[64];                  /* for people: "measured", a date, a file; zero-terminated */
+    double read_l1_bytes[2], read_l2_bytes[2], read_l3_bytes[2];
+    double read_memory_bytes[2];
+    double copy_memory_bytes[2];      /* read and written, with streaming stores */
+    double clock_hz;                  /* of one busy core */
+    double fma_avx2_flops[2], fma_avx512_flops[2];      /* f32; a multiply-add counts as 2 */
+    double dot_bf16_flops[2];         /* AVX-512 BF16, into f32 */
+    double dot_i8_ops[2];             /* AVX-512 VNNI, into int32 */
+    double convert_elements[2];       /* e4m3fn to f32 in registers, by the fastest exact way */
+} oct_rates;
+
+struct oct_context;
+
+/* Measures with the context's threads for about `seconds` (0.1 to 60; 10 is enough on a quiet machine) and fills *rates (struct_size set by
+ * the caller) with medians of rounds in which all rates take turns. Uses up to 1 GiB of the context's memory meanwhile. One call at a time;
+ * what else runs is measured along. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
+OCT_API oct_status oct_rates_measure(struct oct_context *context, double seconds, oct_rates *rates, oct_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

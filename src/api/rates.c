@@ -1,0 +1,32 @@
+/* rates.c: the doors of octavo/rates.h. */
+#include "octavo/rates.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "api/context.h"
+#include "api/struct.h"
+#include "cpu/measure.h"
+#include "host/error.h"
+
+oct_status oct_rates_measure(oct_context *context, double seconds, oct_rates *out, oct_error *error)
+{
+    static const char where[] = "oct_rates_measure";
+    oct_rates rates = { .struct_size = sizeof(rates) };
+    if (context == NULL || out == NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "rates");
+    }
+    if (!(seconds >= 0.1 && seconds <= 60)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "seconds is %g; must be 0.1 to 60", seconds);
+    }
+    if (oct__struct_write(out, &rates, sizeof(rates), sizeof(rates)) != OCT_OK) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "rates.struct_size is %u; must be the struct's sizeof, at least %zu", out->struct_size, sizeof(rates));
+    }
+    const oct_status status = oct__cpu_measure(&context->machine.facts, &context->allocator, &context->executor, seconds, &rates);
+    if (status != OCT_OK) {
+        return oct__error_set(error, status, where, "no memory to measure in");
+    }
+    snprintf(rates.cpu, sizeof(rates.cpu), "%s", context->machine.cpu);
+    snprintf(rates.source, sizeof(rates.source), "measured");
+    return oct__struct_write(out, &rates, sizeof(rates), sizeof(rates));
+}

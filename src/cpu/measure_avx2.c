@@ -1,0 +1,54 @@
+/* measure_avx2.c: what AVX2, FMA and F16C do in a second. See measure.h. */
+#include <immintrin.h>
+
+#include "cpu/avx2_number.h"
+#include "cpu/measure.h"
+
+double oct__measure_read__avx2(const oct__measure_work *work, float *sink)
+{
+    __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
+    for (size_t i = 0; i < work->bytes; i += 256) {
+        const __m256i *q = (const __m256i *)(const void *)(work->from + i);
+        a = _mm256_or_si256(a, _mm256_or_si256(_mm256_load_si256(q), _mm256_load_si256(q + 1)));
+        b = _mm256_or_si256(b, _mm256_or_si256(_mm256_load_si256(q + 2), _mm256_load_si256(q + 3)));
+        c = _mm256_or_si256(c, _mm256_or_si256(_mm256_load_si256(q + 4), _mm256_load_si256(q + 5)));
+        d = _mm256_or_si256(d, _mm256_or_si256(_mm256_load_si256(q + 6), _mm256_load_si256(q + 7)));
+    }
+    a = _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
+    *sink += (float)_mm256_cvtsi256_si32(a);
+    return (double)work->bytes;
+}
+
+double oct__measure_fma__avx2(const oct__measure_work *work, float *sink)
+{
+    (void)work;
+    const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(0.001f);
+#define BEGIN(i) __m256 sum##i = _mm256_set1_ps((float)i);
+#define STEP(i) sum##i = _mm256_fmadd_ps(sum##i, x, y);
+#define END(i) total = _mm256_add_ps(total, sum##i);
+    OCT__MEASURE_CHAINS(BEGIN)
+    for (int turn = 0; turn < OCT__MEASURE_TURNS; turn++) {
+        OCT__MEASURE_CHAINS(STEP)
+    }
+    __m256 total = _mm256_setzero_ps();
+    OCT__MEASURE_CHAINS(END)
+#undef BEGIN
+#undef STEP
+#undef END
+    *sink += _mm256_cvtss_f32(total);
+    return (double)OCT__MEASURE_TURNS * OCT__MEASURE_N_CHAINS * 8 * 2;
+}
+
+double oct__measure_convert__avx2(const oct__measure_work *work, float *sink)
+{
+    __m256 a = _mm256_setzero_ps(), b = a;
+    for (size_t i = 0; i < work->bytes; i += 32) {
+        __m256 x, y, u, v;
+        avx2_load16(work->from + i, OCT_DTYPE_E4M3FN, &x, &y);
+        avx2_load16(work->from + i + 16, OCT_DTYPE_E4M3FN, &u, &v);
+        a = _mm256_or_ps(a, _mm256_or_ps(x, y));
+        b = _mm256_or_ps(b, _mm256_or_ps(u, v));
+    }
+    *sink += _mm256_cvtss_f32(_mm256_or_ps(a, b));
+    return (double)work->bytes;
+}
