@@ -17,6 +17,6 @@ typedef struct app_command {
     int (*run)(const struct app_command *command, int argc, char **argv);   /* argv: what follows the name; returns the exit code */
 } app_command;
 
-extern const app_command app_command_calibrate, app_command_compare, app_command_explain, app_command_machine, app_command_run;
+extern const app_command app_command_calibrate, app_command_compare, app_command_explain, app_command_machine, app_command_run, app_command_tune;
 
 #endif

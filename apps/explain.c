@@ -4,10 +4,11 @@
 
 #include "apps/cache_flags.h"
 #include "apps/output.h"
+#include "apps/rates.h"
 #include "engine/engine.h"
 
 typedef struct explain_options {
-    const char *model, *form, *output, *force, *deny;
+    const char *model, *form, *output, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t n_threads, context_tokens;
 } explain_options;
@@ -20,6 +21,7 @@ static const app_flag flags[] = {
     { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "as if these were denied" },
     { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads; 0: the machine's cores (0)" },
     { "-c, --ctx-size", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "tokens of context; 0: the model's (0)" },
+    APP_RATES_FLAG(OPTION(rates)),
     { "-o, --output-format", "text|json", APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (text)" },
     { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write it to FILE, whole or not at all, instead of standard output" },
 };
@@ -98,7 +100,7 @@ static void add_json(app_text *text, const octe_engine *engine, const char *cach
     app_text_add(text, "}\n");
 }
 
-static int explain(const explain_options *options, const octe_kv_config *config)
+static int explain(const explain_options *options, const octe_kv_config *config, const oct_rates *rates)
 {
     oct_error error = OCT_ERROR_INIT;
     octe_model *model = NULL;
@@ -111,6 +113,7 @@ static int explain(const explain_options *options, const octe_kv_config *config)
     wanted.kv = *config;
     wanted.force_variant = options->force;
     wanted.deny_variant = options->deny;
+    wanted.rates = rates;
     /* Nothing is computed here: no second copy of the weights. */
     const octe_model_options plain = { .no_repack = true };
     oct_status status = octe_model_open(options->model, &plain, &model, &error);
@@ -148,8 +151,12 @@ static int run(const app_command *command, int argc, char **argv)
     octe_kv_config config;
     octe_scales scales;
     code = app_cache_config(command, &options.cache, &config, &scales);
+    app_rates rates = { .pointer = NULL };
     if (code == APP_OK) {
-        code = explain(&options, &config);
+        code = app_rates_load(options.rates, &rates);
+    }
+    if (code == APP_OK) {
+        code = explain(&options, &config, rates.pointer);
     }
     octe_scales_free(&scales);
     return code;

@@ -9,6 +9,7 @@
 
 static const app_command *const commands[] = {
     &app_command_compare, &app_command_run, &app_command_explain, &app_command_calibrate, &app_command_machine,
+    &app_command_tune,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 

@@ -7,6 +7,7 @@
 #include "apps/interrupt.h"
 #include "apps/output.h"
 #include "apps/prompt.h"
+#include "apps/rates.h"
 #include "apps/texts.h"
 #include "apps/thread_note.h"
 #include "engine/engine.h"
@@ -19,7 +20,7 @@ static const char where[] = "octavo run";
 enum { STEP_ROWS = 512 };
 
 typedef struct run_options {
-    const char *model, *prompt, *file, *force, *deny;
+    const char *model, *prompt, *file, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t n_threads, context_tokens, pool_tokens, n_predict, top_k, seed;
     float temp, top_p, min_p;
@@ -46,6 +47,7 @@ static const app_flag flags[] = {
     { "--ignore-eos", NULL, APP_SWITCH, OPTION(ignore_eos), 0, 0, false, "never end before N tokens" },
     { "--force-variant", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "use these kernels or fail: attn_decode.avx2,attn_extend.scalar (octavo explain lists them)" },
     { "--deny-variant", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "never use these" },
+    APP_RATES_FLAG(OPTION(rates)),
     { "-v, --verbose", NULL, APP_SWITCH, OPTION(stats), 0, 0, false, "speed, cache and kernels on standard error when done" },
 };
 
@@ -56,6 +58,7 @@ typedef struct generation {
     octe_engine *engine;
     octe_sampler *sampler;
     octe_scales scales;
+    app_rates rates;
     int32_t *prompt;
     uint32_t n_prompt, n_answer;
     double prefill_seconds, decode_seconds;
@@ -95,6 +98,7 @@ static oct_status open_engine(generation *g, const octe_kv_config *config, oct_e
     options.kv = *config;
     options.force_variant = o->force;
     options.deny_variant = o->deny;
+    options.rates = g->rates.pointer;
     const oct_status status = octe_engine_open(g->model, &options, &g->engine, error);
     if (status != OCT_OK) {
         return status;
@@ -244,6 +248,9 @@ static int run(const app_command *command, int argc, char **argv)
     generation g = { .options = &options };
     octe_kv_config config;
     code = app_cache_config(command, &options.cache, &config, &g.scales);
+    if (code == APP_OK) {
+        code = app_rates_load(options.rates, &g.rates);
+    }
     if (code == APP_OK) {
         oct_error error = OCT_ERROR_INIT;
         bool written;

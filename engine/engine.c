@@ -130,7 +130,7 @@ static oct_status open(octe_engine *e, const octe_engine_options *given, oct_err
     octe_engine_options *o = &e->options;
     if (s == OCT_OK) {
         /* The engine brings ggml's threads: the context needs none of its own. */
-        const oct_context_options options = {.struct_size = sizeof(options), .max_threads = 1};
+        const oct_context_options options = {.struct_size = sizeof(options), .max_threads = 1, .rates = o->rates};
         s = oct_context_create(&options, &e->context, error);
     }
     if (s == OCT_OK) {
@@ -174,6 +174,7 @@ static oct_status open(octe_engine *e, const octe_engine_options *given, oct_err
     /* Read while opening; the caller may free them now. */
     o->kv.scales = NULL;
     o->force_variant = o->deny_variant = NULL;
+    o->rates = NULL;
     return OCT_OK;
 }
 

@@ -27,6 +27,7 @@ typedef struct octe_engine_options {
     const char *deny_variant;
     bool deterministic;            /* a sequence's attention bits don't depend on its batch mates */
     bool count;                    /* fill octe_engine_counts (costs a pass over K and V) */
+    const oct_rates *rates;        /* of this machine, as in oct_context_options; read while opening. NULL: defaults */
     octe_engine_test test;
 } octe_engine_options;
 

@@ -11,6 +11,7 @@
 #include "apps/machine_name.h"
 #include "apps/output.h"
 #include "apps/prompt.h"
+#include "apps/rates.h"
 #include "apps/texts.h"
 #include "apps/thread_note.h"
 #include "engine/calibrate.h"
@@ -20,7 +21,7 @@
 static const char where[] = "octavo compare";
 
 typedef struct compare_options {
-    const char *model, *prompt, *form, *output, *formats, *depths, *f32_folder;
+    const char *model, *prompt, *form, *output, *formats, *depths, *f32_folder, *rates_file;
     app_texts texts, saves;
     uint32_t n_threads, context_tokens, n_tokens, chunk_tokens, n_rounds, prefill_tokens, decode_tokens, answer_tokens, block_size;
     bool f32_weights, quick;
@@ -50,6 +51,7 @@ static const app_flag flags[] = {
     { "--prefill-tokens", "N", APP_COUNT, OPTION(prefill_tokens), 1, 4096, false, "tokens of a timed prefill, one step (128)" },
     { "--decode-tokens", "N", APP_COUNT, OPTION(decode_tokens), 1, 4096, false, "timed steps of decoding a round (16)" },
     { "--block-size", "N", APP_COUNT, OPTION(block_size), 1, 1024, false, "tokens of a page (16)" },
+    APP_RATES_FLAG(OPTION(rates_file)),
     { "--quick", NULL, APP_SWITCH, OPTION(quick), 0, 0, false, "a first look: --tokens 128 --chunk 128 --depths 0 --rounds 1 --prefill-tokens 64 --decode-tokens 8" },
 };
 
@@ -63,6 +65,7 @@ typedef struct comparison {
     octe_vocab *vocab;
     octe_model *model;
     const octe_model_info *info;
+    app_rates rates;
     octe_scales scales[4];               /* by what is kept rotated: K + 2 V */
     bool has_scales[4];
     compare_text texts[APP_TEXTS_MAX];
@@ -152,8 +155,8 @@ static bool read_options(comparison *c, int argc, char **argv, int *code)
     if (o->texts.n == 0) {
         o->texts.item[o->texts.n++] = APP_TEXT_BUILT_IN;
     }
-    *code = APP_OK;
-    return true;
+    *code = app_rates_load(o->rates_file, &c->rates);
+    return *code == APP_OK;
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------------- */
@@ -242,7 +245,7 @@ static oct_status open_runners(comparison *c, const octe_model *model, const cha
     for (uint32_t i = 0; i < c->report.n_formats && status == OCT_OK; i++) {
         const compare_runner_options options = {
             .model = model, .path = path, .scales = &c->scales[rotation_of(&c->formats[i])], .n_threads = c->options.n_threads, .context_tokens = context,
-            .step_rows = rows, .step_logits = count ? rows : 1, .page_size = c->options.block_size, .count = count,
+            .step_rows = rows, .step_logits = count ? rows : 1, .page_size = c->options.block_size, .count = count, .rates = c->rates.pointer,
         };
         status = compare_runner_open(&c->runners[i], &c->formats[i], &options, error);
     }

@@ -20,6 +20,7 @@ oct_status compare_runner_open(compare_runner *runner, const compare_format *for
     options.max_step_rows = o->step_rows;
     options.max_step_logits = o->step_logits;
     options.count = o->count;
+    options.rates = o->rates;
     options.kv = (octe_kv_config){ .k = format->k, .v = format->v, .page_size = o->page_size, .scales = compare_format_needs_scales(format) ? o->scales : NULL };
     return octe_engine_open(o->model, &options, &runner->engine, error);
 }

@@ -19,6 +19,7 @@ typedef struct compare_runner_options {
     const octe_scales *scales;      /* of formats that need them; rotated as they are */
     uint32_t n_threads, context_tokens, step_rows, step_logits, page_size;
     bool count;                     /* count what saturates */
+    const oct_rates *rates;         /* of this machine, for our engines; NULL: defaults */
 } compare_runner_options;
 
 oct_status compare_runner_open(compare_runner *runner, const compare_format *format, const compare_runner_options *options, oct_error *error);

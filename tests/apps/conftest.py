@@ -34,7 +34,9 @@ class Octavo:
 
 
 @pytest.fixture(scope="session")
-def octavo(request):
+def octavo(request, tmp_path_factory):
+    # Rates that somebody measured on this machine are none of the tests' business.
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     return Octavo(os.path.abspath(request.config.getoption("--octavo")))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tiny_gguf
 
-COMMANDS = ["compare", "run", "explain", "calibrate", "machine"]
+COMMANDS = ["compare", "run", "explain", "calibrate", "machine", "tune"]
 
 # What is typed ("MODEL" is the tiny model) and what the message must name. Exit code 2.
 WRONG = [
@@ -17,9 +17,13 @@ WRONG = [
     (["version", "now"], "now"),
     *[([command, "--frobnicate"], "--frobnicate") for command in COMMANDS],
     *[([command, "stray"], "stray") for command in COMMANDS],
-    *[([command], "-m") for command in COMMANDS if command != "machine"],
+    *[([command], "-m") for command in COMMANDS if command not in ("machine", "tune")],
     (["machine", "-o", "xml"], "xml"),
     (["machine", "-o"], "-o"),
+    (["tune", "-o", "xml"], "xml"),
+    (["tune", "--seconds", "0"], "--seconds"),
+    (["tune", "--seconds", "61"], "--seconds"),
+    (["tune", "-t", "513"], "-t"),
     (["run", "-m"], "-m"),
     (["run", "-m", "MODEL"], "-p"),
     (["run", "-m", "MODEL", "-p", "a", "-f", "b"], "-f"),
@@ -94,7 +98,7 @@ def test_help_and_version(octavo):
     for command in COMMANDS:
         assert f"  {command} " in overview
         text = octavo("help", command).out
-        assert octavo(command, "--help").out == text and octavo(command, *(["-m", "x"] if command != "machine" else []), "-h").out == text
+        assert octavo(command, "--help").out == text and octavo(command, *(["-m", "x"] if command not in ("machine", "tune") else []), "-h").out == text
         assert all(len(line) <= 120 for line in text.splitlines())
     assert octavo("version").out == octavo("--version").out
     assert octavo("version").out.startswith("octavo 0.")
