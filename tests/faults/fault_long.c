@@ -276,9 +276,9 @@ static int64_t run_to_64k(void *arg, int64_t index)
 
 static int64_t run_to_256k(void *arg, int64_t index)
 {
-    static const int32_t keys[] = { 8192, 65536, 262144 };
+    static const int32_t keys[] = { 8192, 262144 };   /* what lies between is the fast test's */
     (void)arg;
-    return compare_lengths(index, keys, 3);
+    return compare_lengths(index, keys, 2);
 }
 
 void fault_J1_long_contexts_8k_64k(void **state)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Plants the faults of mutations.toml in a copy of the sources, one at a time, and demands that the named test sees each.
+"""Plants the faults of mutations.toml in a copy of the sources and demands that the named test sees each.
 
-usage: run.py --source ROOT --work DIR [--cc COMPILER] [--jobs N] [--only TEXT] [--patterns]
+usage: run.py --source ROOT --work DIR [--cc COMPILER] [--jobs N] [--only TEXT]
 
-The copy and its build stay in DIR, so that a second run builds little. --only: the mutations whose names hold TEXT.
---patterns: only looks whether every edit still fits the sources. Exit status 1 when an edit does not fit, when a test fails on
-the sources as they are, when a mutated tree does not build, or when a mutation survives.
+Faults that are expressions are switched at run time: the copy holds (oct__mutant == n ? fault : original), one build serves them all, and
+each is a run with OCTAVO_MUTANT=n; without it, the same build must pass. Faults whose places overlap, and changes of text, get
+builds of their own. Tests stop at the first case that fails. The copy and its build stay in DIR, so that a second run builds little.
+--only: the mutations whose names hold TEXT. Exit status 1 when an edit does not fit, when a test fails on the sources as they are,
+when a mutated tree does not build, or when a mutation survives.
 """
 import argparse
+import concurrent.futures
 import os
 import shlex
 import shutil
@@ -16,11 +19,30 @@ import sys
 import time
 import tomllib
 
-# What the library and these two folders of tests are built from.
-COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/parity", "tests/faults"]
+# What the library and these folders of tests are built from.
+COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/parity", "tests/faults", "tests/device"]
 PROGRAMS = {"faults": "tests/faults/faults", "parity_attn": "tests/parity/parity_attn", "parity_attn_split": "tests/parity/parity_attn_split",
-            "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write"}
+            "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write",
+            "device_attn": "tests/device/device_attn", "device_attn_merge": "tests/device/device_attn_merge",
+            "device_kv_write": "tests/device/device_kv_write", "device_plan": "tests/device/device_plan"}
 TIMEOUT_SECONDS = 600
+OPEN, CLOSE = "⟦", "⟧"
+
+# Before every source. Declares what it needs itself: a header here would come before the sources' feature macros.
+SWITCH = """\
+#if !defined(__ASSEMBLER__)
+__attribute__((weak)) int oct__mutant;
+extern char *getenv(const char *);
+__attribute__((constructor)) static void oct__mutant_read(void)
+{
+    const char *text = getenv("OCTAVO_MUTANT");
+    int value = 0;
+    for (; text && *text >= '0' && *text <= '9'; text++)
+        value = 10 * value + (*text - '0');
+    oct__mutant = value;
+}
+#endif
+"""
 
 
 def files_under(path):
@@ -34,72 +56,145 @@ def read(path):
         return file.read()
 
 
-def copy_sources(source, tree):
-    """Makes the copy equal to the sources; what is equal keeps its time, so that it is not built again."""
-    wanted = set()
-    for part in COPIED:
-        for path in files_under(os.path.join(source, part)):
-            relative = os.path.relpath(path, source)
-            target = os.path.join(tree, relative)
-            wanted.add(target)
-            if not os.path.exists(target) or read(target) != read(path):
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.copyfile(path, target)
-    for path in files_under(tree):
-        if path not in wanted:
-            os.unlink(path)
+def write(path, content):
+    """What is equal keeps its time, so that it is not built again."""
+    if not os.path.exists(path) or read(path) != content:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
 
 
-def edited(root, edits):
-    """The mutated texts by path, and what does not fit."""
-    texts, complaints = {}, []
-    for edit in edits:
-        path = edit["file"]
-        if path not in texts:
-            full = os.path.join(root, path)
-            texts[path] = read(full).decode() if os.path.exists(full) else ""
-        count = texts[path].count(edit["find"])
-        if count != 1:
-            complaints.append(f"{path}: found {count} times, must be once: {edit['find'].strip()!r}")
-        texts[path] = texts[path].replace(edit["find"], edit["replace"])
-    return texts, complaints
+class Place:
+    """Where an edit stands in its file: the whole of `find`, and in it the part that is replaced."""
+
+    def __init__(self, root, edit):
+        self.path, self.replace = edit["file"], edit["replace"]
+        before, bracket, rest = edit["find"].partition(OPEN)
+        inner, _, after = rest.partition(CLOSE) if bracket else (before, "", "")
+        before = before if bracket else ""
+        full = os.path.join(root, self.path)
+        text = read(full).decode() if os.path.exists(full) else ""
+        find = before + inner + after
+        count = text.count(find)
+        self.complaint = None if count == 1 else f"{self.path}: found {count} times, must be once: {find.strip()!r}"
+        self.is_switched = bool(bracket)
+        self.begin = text.find(find) + len(before)
+        self.end = self.begin + len(inner)
 
 
-def run(command, log, timeout=None):
-    """The exit status; a run beyond its time counts as failed."""
-    try:
-        return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=timeout).returncode
-    except subprocess.TimeoutExpired:
-        log.write(f"no end within {timeout} s\n")
-        return -1
+def batches_of(mutations):
+    """Lists of mutations that one build can hold. Equal expressions nest; places that overlap otherwise do not."""
+    batches = []
+    for mutation in mutations:
+        places = mutation["places"]
+        if not all(place.is_switched for place in places):
+            batches.append([mutation])
+            continue
+        for batch in batches:
+            others = [other for one in batch for other in one["places"]]
+            if all(other.is_switched for other in others) and not any(
+                    a.path == b.path and a.begin < b.end and b.begin < a.end and (a.begin, a.end) != (b.begin, b.end) for a in places for b in others):
+                batch.append(mutation)
+                break
+        else:
+            batches.append([mutation])
+    return batches
+
+
+def planted(root, batch):
+    """The texts of the files that the batch changes."""
+    spans = {}
+    for mutation in batch:
+        for place in mutation["places"]:
+            spans.setdefault(place.path, {}).setdefault((place.begin, place.end), []).append((mutation["number"], place))
+    texts = {}
+    for path, by_span in spans.items():
+        text = read(os.path.join(root, path)).decode()
+        for (begin, end), wanted in sorted(by_span.items(), reverse=True):
+            now = text[begin:end]
+            for number, place in wanted:
+                now = f"(oct__mutant == {number} ? ({place.replace}) : ({now}))" if place.is_switched else place.replace
+            text = text[:begin] + now + text[end:]
+        texts[path] = text.encode()
+    return texts
 
 
 class Bench:
     def __init__(self, options):
-        self.source = os.path.abspath(options.source)
-        self.tree = os.path.join(os.path.abspath(options.work), "tree")
-        self.build_dir = os.path.join(os.path.abspath(options.work), "build")
-        self.log_path = os.path.join(os.path.abspath(options.work), "log")
-        self.jobs = str(options.jobs)
-        self.compiler = options.cc
-        os.makedirs(self.tree, exist_ok=True)
+        self.source, work = os.path.abspath(options.source), os.path.abspath(options.work)
+        self.tree, self.build_dir, self.logs = os.path.join(work, "tree"), os.path.join(work, "build"), os.path.join(work, "logs")
+        self.jobs, self.compiler = options.jobs, options.cc
+        self.switch = os.path.join(work, "switch.h")
+        os.makedirs(self.logs, exist_ok=True)
+        write(self.switch, SWITCH.encode())
 
-    def configure(self, log):
+    def plant(self, batch):
+        """The copy becomes the sources with the batch's faults in them."""
+        texts, wanted = planted(self.source, batch), set()
+        for part in COPIED:
+            for path in files_under(os.path.join(self.source, part)):
+                relative = os.path.relpath(path, self.source)
+                wanted.add(os.path.join(self.tree, relative))
+                write(os.path.join(self.tree, relative), texts.get(relative) or read(path))
+        for path in files_under(self.tree):
+            if path not in wanted:
+                os.unlink(path)
+
+    def call(self, command, log, **how):
+        """The exit status; a run beyond its time counts as failed."""
+        with open(os.path.join(self.logs, log), "w", encoding="utf-8") as out:
+            try:
+                return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **how).returncode
+            except subprocess.TimeoutExpired:
+                out.write("no end in time\n")
+                return -1
+
+    def configure(self):
         # -O1: the test runs take about as long as the builds.
-        return run(["cmake", "-S", self.tree, "-B", self.build_dir, "-G", "Ninja", "-DOCTAVO_ENGINE=OFF", "-DOCTAVO_WERROR=OFF",
-                    "-DOCTAVO_TESTS=parity;faults", f"-DCMAKE_C_COMPILER={self.compiler}", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1"], log)
+        return self.call(["cmake", "-S", self.tree, "-B", self.build_dir, "-G", "Ninja", "-DOCTAVO_ENGINE=OFF", "-DOCTAVO_WERROR=OFF", "-DOCTAVO_DEVICE=OFF",
+                          "-DOCTAVO_TESTS=parity;faults;device", f"-DCMAKE_C_COMPILER={self.compiler}", "-DCMAKE_BUILD_TYPE=Debug",
+                          f"-DCMAKE_C_FLAGS_DEBUG=-O1 -w -include {self.switch} -DISOLATE_STOP"], "configure") == 0
 
-    def build(self, test, log):
-        return run(["cmake", "--build", self.build_dir, "-j", self.jobs, "--target", shlex.split(test)[0]], log)
+    def build(self, programs):
+        return self.call(["cmake", "--build", self.build_dir, "-j", str(self.jobs), "--target", *sorted(programs)], "build") == 0
 
-    def test(self, test, log):
+    def test(self, test, number):
         program, *arguments = shlex.split(test)
-        return run([os.path.join(self.build_dir, PROGRAMS[program]), *arguments], log, TIMEOUT_SECONDS)
+        environment = {name: value for name, value in os.environ.items() if name != "OCTAVO_MUTANT"}
+        if number:
+            environment["OCTAVO_MUTANT"] = str(number)
+        return self.call([os.path.join(self.build_dir, PROGRAMS[program]), *arguments], f"run-{number}-{program}", timeout=TIMEOUT_SECONDS, env=environment)
+
+    def show(self, log):
+        with open(os.path.join(self.logs, log), encoding="utf-8", errors="replace") as text:
+            print("".join(text.readlines()[-40:]), flush=True)
 
 
-def show_log(path):
-    with open(path, encoding="utf-8", errors="replace") as log:
-        print("".join(log.readlines()[-40:]), flush=True)
+def run_batch(bench, batch, judged):
+    """Builds a batch and runs its mutations. Returns the names of those that survived. judged: tests that passed without a fault."""
+    bench.plant(batch)
+    programs = {shlex.split(mutation["test"])[0] for mutation in batch}
+    if not bench.build(programs):
+        bench.show("build")
+        print("DOES NOT BUILD: " + ", ".join(mutation["name"] for mutation in batch), flush=True)
+        return [mutation["name"] for mutation in batch]
+    is_switched = all(place.is_switched for mutation in batch for place in mutation["places"])
+    with concurrent.futures.ThreadPoolExecutor(bench.jobs) as pool:
+        if is_switched:
+            tests = sorted({mutation["test"] for mutation in batch} - judged)
+            for test, status in zip(tests, pool.map(lambda test: bench.test(test, 0), tests)):
+                if status != 0:
+                    bench.show(f"run-0-{shlex.split(test)[0]}")
+                    sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
+            judged.update(tests)
+
+        def judge(mutation):
+            begin = time.monotonic()
+            killed = bench.test(mutation["test"], mutation["number"]) != 0
+            print(f"{'killed' if killed else 'SURVIVED'}: {mutation['name']} ({mutation['test']}, {time.monotonic() - begin:.0f} s)", flush=True)
+            return killed
+
+        return [mutation["name"] for mutation, killed in zip(batch, pool.map(judge, batch)) if not killed]
 
 
 def main():
@@ -109,52 +204,37 @@ def main():
     parser.add_argument("--cc", default="gcc")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", default="")
-    parser.add_argument("--patterns", action="store_true")
     options = parser.parse_args()
 
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mutations.toml"), "rb") as file:
         mutations = [m for m in tomllib.load(file)["mutation"] if options.only in m["name"]]
-    misfits = [f"{m['name']}: {c}" for m in mutations for c in edited(options.source, m["edits"])[1]]
+    for number, mutation in enumerate(mutations, 1):
+        mutation["number"] = number
+        mutation["places"] = [Place(options.source, edit) for edit in mutation["edits"]]
+    misfits = [f"{m['name']}: {place.complaint}" for m in mutations for place in m["places"] if place.complaint]
     for misfit in misfits:
         print(misfit)
     if misfits or not mutations:
         sys.exit(f"{len(misfits)} edits of {len(mutations)} mutations do not fit the sources")
-    if options.patterns:
-        print(f"{len(mutations)} mutations fit")
-        return
 
     bench = Bench(options)
-    copy_sources(bench.source, bench.tree)
-    with open(bench.log_path, "w", encoding="utf-8") as log:
-        if bench.configure(log) != 0:
-            show_log(bench.log_path)
-            sys.exit("configure failed")
-    for test in sorted({m["test"] for m in mutations}):
-        with open(bench.log_path, "w", encoding="utf-8") as log:
-            passed = bench.build(test, log) == 0 and bench.test(test, log) == 0
-        if not passed:
-            show_log(bench.log_path)
-            sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
-
-    survivors = 0
-    for mutation in mutations:
-        begin = time.monotonic()
-        texts, _ = edited(bench.tree, mutation["edits"])
-        kept = {path: read(os.path.join(bench.tree, path)) for path in texts}
-        for path, text in texts.items():
-            with open(os.path.join(bench.tree, path), "w", encoding="utf-8") as file:
-                file.write(text)
-        with open(bench.log_path, "w", encoding="utf-8") as log:
-            built = bench.build(mutation["test"], log) == 0
-            killed = built and bench.test(mutation["test"], log) != 0
-        for path, content in kept.items():
-            with open(os.path.join(bench.tree, path), "wb") as file:
-                file.write(content)
-        if not built:
-            show_log(bench.log_path)
-        survivors += not killed
-        print(f"{'killed' if killed else 'SURVIVED' if built else 'DOES NOT BUILD'}: {mutation['name']} ({mutation['test']}, {time.monotonic() - begin:.0f} s)", flush=True)
-    print(f"{len(mutations) - survivors} of {len(mutations)} mutations killed")
+    bench.plant([])
+    if not bench.configure():
+        bench.show("configure")
+        sys.exit("configure failed")
+    batches, judged, survivors = batches_of(mutations), set(), []
+    # A change of text is judged by a test that has passed on the sources as they are.
+    plain = {m["test"] for batch in batches for m in batch if not all(place.is_switched for place in m["places"])}
+    plain -= {m["test"] for batch in batches for m in batch if all(place.is_switched for place in m["places"])}
+    if plain:
+        bench.build({shlex.split(test)[0] for test in plain})
+        for test in sorted(plain):
+            if bench.test(test, 0) != 0:
+                bench.show(f"run-0-{shlex.split(test)[0]}")
+                sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
+    for batch in batches:
+        survivors += run_batch(bench, batch, judged)
+    print(f"{len(mutations) - len(survivors)} of {len(mutations)} mutations killed, {len(batches)} builds")
     sys.exit(1 if survivors else 0)
 
 

@@ -13,6 +13,13 @@
 
 enum { CRASHES_MAX = 20, FAILURES_SHOWN_MAX = 40 };
 
+/* Where the first failure says all (tests/mutation), the cases after it are left out. */
+#ifdef ISOLATE_STOP
+enum { STOPS = 1 };
+#else
+enum { STOPS = 0 };
+#endif
+
 static isolate_board *board;
 
 static isolate_board *get_board(void)
@@ -36,6 +43,8 @@ static void in_child(int64_t first, int64_t n, unsigned seconds, isolate_case *r
         board->next = i;
         alarm(seconds);
         board->failures += run(arg, i);
+        if (STOPS && board->failures > 0)
+            break;
     }
     alarm(0);
     board->next = n;
@@ -70,6 +79,8 @@ int64_t isolate_run(const char *title, int64_t n, unsigned seconds, isolate_case
         else
             fprintf(stderr, "%s: case %lld: exit status %d in %s\n  repeat: %s\n", title, (long long)board->next, WEXITSTATUS(status),
                     board->doing, board->repeat);
+        if (STOPS)
+            break;
         if (board->crashes >= CRASHES_MAX) {
             fprintf(stderr, "%s: %d crashes; the remaining %lld cases did not run\n", title, CRASHES_MAX, (long long)(n - board->next - 1));
             break;
