@@ -1,9 +1,13 @@
-# Code for GPUs from src/device: which compilers there are, and a rule a chip. A machine without them builds everything else.
+# Code for GPUs from src/device: which compilers there are, a rule a chip, and how it becomes part of the library. A machine without the compilers
+# builds everything else.
 #   octavo_sm_90a.cubin, octavo_sm_80.ptx    by nvcc 13 (OCTAVO_NVCC)
 #   octavo_gfx942.co, octavo_gfx950.co       by clang 22 (OCTAVO_ZIG; tools/setup/zig.sh fetches it)
-# The target device_code makes all of them; OCTAVO_DEVICE_CODE lists them.
-set(OCTAVO_DEVICE AUTO CACHE STRING "Code for GPUs: ON (both compilers must be there; part of all), OFF, or AUTO (a target of its own, for the compilers there are)")
+# The target device_code makes all of them; OCTAVO_DEVICE_CODE lists them. The library embeds them (octavo_embed) with ON, which costs minutes; with
+# AUTO it embeds what OCTAVO_DEVICE_FROM has, so that of several builds one compiles. A library without them opens no GPU and says why.
+set(OCTAVO_DEVICE AUTO CACHE STRING
+  "Code for GPUs: ON (compile and embed all of it; both compilers must be there), OFF, or AUTO (embed what OCTAVO_DEVICE_FROM has; the target device_code compiles)")
 set_property(CACHE OCTAVO_DEVICE PROPERTY STRINGS AUTO ON OFF)
+set(OCTAVO_DEVICE_FROM "" CACHE PATH "A folder of code for GPUs that another build made (its folder device), to be embedded as it is")
 find_program(OCTAVO_NVCC nvcc HINTS /usr/local/cuda/bin DOC "NVIDIA's compiler, 13 or newer")
 find_program(OCTAVO_ZIG zig HINTS "${PROJECT_SOURCE_DIR}/build/deps/zig" NO_DEFAULT_PATH DOC "The zig of the wheel ziglang 0.17.0, for its clang and lld")
 
@@ -47,3 +51,28 @@ if(NOT OCTAVO_DEVICE STREQUAL "OFF")
     add_custom_target(device_code DEPENDS ${OCTAVO_DEVICE_CODE})
   endif()
 endif()
+
+# OCTAVO_DEVICE_EMBEDDED: the files that become part of the library.
+set(OCTAVO_DEVICE_EMBEDDED "")
+if(OCTAVO_DEVICE STREQUAL "ON")
+  set(OCTAVO_DEVICE_EMBEDDED ${OCTAVO_DEVICE_CODE})
+elseif(OCTAVO_DEVICE STREQUAL "AUTO" AND OCTAVO_DEVICE_FROM)
+  file(GLOB OCTAVO_DEVICE_EMBEDDED "${OCTAVO_DEVICE_FROM}/octavo_*.cubin" "${OCTAVO_DEVICE_FROM}/octavo_*.ptx" "${OCTAVO_DEVICE_FROM}/octavo_*.co")
+  if(NOT OCTAVO_DEVICE_EMBEDDED)
+    message(FATAL_ERROR "OCTAVO_DEVICE_FROM: no code for GPUs in ${OCTAVO_DEVICE_FROM}")
+  endif()
+endif()
+
+# octavo_embed(target source): tells the source where each file lies (OCT__CODE_<arch>), and the build that it must be there first.
+function(octavo_embed target source)
+  foreach(file IN LISTS OCTAVO_DEVICE_EMBEDDED)
+    get_filename_component(arch "${file}" NAME_WE)
+    string(REPLACE "octavo_" "OCT__CODE_" arch "${arch}")
+    string(TOUPPER "${arch}" arch)
+    set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} APPEND PROPERTY COMPILE_DEFINITIONS "${arch}=\"${file}\"")
+    set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} APPEND PROPERTY OBJECT_DEPENDS "${file}")
+  endforeach()
+  if(OCTAVO_DEVICE STREQUAL "ON")
+    add_dependencies(${target} device_code)
+  endif()
+endfunction()

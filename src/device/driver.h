@@ -2,7 +2,7 @@
  * nothing links against it, and a machine without one gets a status.
  *
  * Threads: a driver is opened and closed by one thread; between the two, every function may be called from any thread. Each makes the device's
- * context current for itself. Streams are the caller's, as void *; NULL is the default stream. */
+ * context current for itself and leaves the caller's as it was. Streams are the caller's, as void *; NULL is the default stream. */
 #ifndef OCT_DEVICE_DRIVER_H
 #define OCT_DEVICE_DRIVER_H
 
@@ -21,16 +21,17 @@ typedef struct oct__driver oct__driver;
 typedef struct oct__driver_table {
     const char *name;                                        /* "cuda", "hip" */
     void (*close)(oct__driver *driver);
-    oct_status (*alloc)(oct__driver *driver, size_t bytes, void **memory);      /* 256-byte aligned; not inside a capture */
-    void (*free)(oct__driver *driver, void *memory);
-    /* Enqueued on the stream. Pageable host memory is copied from before copy_in returns. */
+    oct_status (*alloc)(oct__driver *driver, size_t bytes, void **memory);      /* 256-byte aligned; not inside a capture. 0 bytes: NULL */
+    void (*free)(oct__driver *driver, void *memory);                            /* waits for the device; not inside a capture. NULL is fine */
+    /* Enqueued on the stream. Pageable host memory is copied from before copy_in returns. Not inside a capture (the copies would be made when
+     * the graph runs, from and to memory that may be gone): UNSUPPORTED, and the capture goes on. */
     oct_status (*copy_in)(oct__driver *driver, void *device, const void *host, size_t bytes, void *stream);
     oct_status (*copy_out)(oct__driver *driver, void *host, const void *device, size_t bytes, void *stream);
-    oct_status (*fill)(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream);
+    oct_status (*fill)(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream);    /* legal inside a capture */
     /* params: one of params.h, copied before it returns. Never allocates, never waits, legal inside a capture. */
     oct_status (*launch)(oct__driver *driver, const oct__dev_launch *launch, const void *params, size_t params_bytes, void *stream);
-    oct_status (*wait)(oct__driver *driver, void *stream);   /* until all that is enqueued has run; also tells faults of kernels */
-    bool (*is_capturing)(oct__driver *driver, void *stream);
+    oct_status (*wait)(oct__driver *driver, void *stream);   /* until all that is enqueued has run; also tells faults of kernels. Not inside a capture */
+    bool (*is_capturing)(oct__driver *driver, void *stream); /* NULL: whether any stream's capture forbids work on the default stream */
     const char *(*fault)(oct__driver *driver);               /* the vendor's name of the last error that a function above met, "" when none */
 } oct__driver_table;
 
