@@ -163,7 +163,11 @@ class Bench:
         environment = {name: value for name, value in os.environ.items() if name != "OCTAVO_MUTANT"}
         if number:
             environment["OCTAVO_MUTANT"] = str(number)
-        return self.call([os.path.join(self.build_dir, PROGRAMS[program]), *arguments], f"run-{number}-{program}", timeout=TIMEOUT_SECONDS, env=environment)
+        return self.call([os.path.join(self.build_dir, PROGRAMS[program]), *arguments], self.log_of(test, number), timeout=TIMEOUT_SECONDS, env=environment)
+
+    @staticmethod
+    def log_of(test, number):
+        return f"run-{number}-" + "".join(c if c.isalnum() else "-" for c in test)
 
     def show(self, log):
         with open(os.path.join(self.logs, log), encoding="utf-8", errors="replace") as text:
@@ -184,7 +188,7 @@ def run_batch(bench, batch, judged):
             tests = sorted({mutation["test"] for mutation in batch} - judged)
             for test, status in zip(tests, pool.map(lambda test: bench.test(test, 0), tests)):
                 if status != 0:
-                    bench.show(f"run-0-{shlex.split(test)[0]}")
+                    bench.show(bench.log_of(test, 0))
                     sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
             judged.update(tests)
 
@@ -230,7 +234,7 @@ def main():
         bench.build({shlex.split(test)[0] for test in plain})
         for test in sorted(plain):
             if bench.test(test, 0) != 0:
-                bench.show(f"run-0-{shlex.split(test)[0]}")
+                bench.show(bench.log_of(test, 0))
                 sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
     for batch in batches:
         survivors += run_batch(bench, batch, judged)
