@@ -243,6 +243,9 @@ static void add_wrapped(app_text *text, const char *words, int column, int inden
 
 int app_arguments_help(const app_command *command)
 {
+    if (command->help != NULL) {
+        return command->help();
+    }
     app_text text = { 0 };
     app_text_add(&text, "octavo %s: %s\n\nusage: octavo %s%s%s\n\n", command->name, command->summary, command->name,
                  command->operands != NULL ? " " : "", command->operands != NULL ? command->operands : "");

@@ -15,8 +15,9 @@ typedef struct app_command {
     const app_flag *flags;      /* usage text and parsing both come from here */
     size_t n_flags;
     int (*run)(const struct app_command *command, int argc, char **argv);   /* argv: what follows the name; returns the exit code */
+    int (*help)(void);          /* prints a usage text of its own and returns the exit code; NULL: the one made of flags */
 } app_command;
 
-extern const app_command app_command_calibrate, app_command_compare, app_command_explain, app_command_machine, app_command_run, app_command_tune;
+extern const app_command app_command_bench, app_command_calibrate, app_command_compare, app_command_explain, app_command_machine, app_command_run, app_command_tune;
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "apps/bench/bench.h"
 #include "apps/command.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
@@ -9,7 +10,7 @@
 
 static const app_command *const commands[] = {
     &app_command_compare, &app_command_run, &app_command_explain, &app_command_calibrate, &app_command_machine,
-    &app_command_tune,
+    &app_command_tune,    &app_command_bench,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
@@ -60,17 +61,19 @@ static int run(int argc, char **argv)
     const bool is_version = strcmp(name, "version") == 0 || strcmp(name, "--version") == 0;
     const bool is_help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (is_version || is_help) {
-        if (argc > (is_help ? 3 : 2)) {
-            fprintf(stderr, "octavo %s: unexpected argument '%.60s'\n", name, argv[is_help ? 3 : 2]);
+        const bool of_bench = is_help && argc > 3 && strcmp(argv[2], app_command_bench.name) == 0;
+        const int most = is_help ? 3 + of_bench : 2;
+        if (argc > most) {
+            fprintf(stderr, "octavo %s: unexpected argument '%.60s'\n", name, argv[most]);
             return APP_USAGE;
         }
         if (is_version) {
             app_text_add(&text, "octavo %s\n", oct_version_string());
             return say(&text);
         }
-        if (argc == 3) {
-            const app_command *const about = find_command(argv[2]);
-            return about != NULL ? app_arguments_help(about) : unknown(argv[2]);
+        if (argc >= 3) {
+            const app_command *const about = of_bench ? app_bench_find(argv[3]) : find_command(argv[2]);
+            return about != NULL ? app_arguments_help(about) : unknown(argv[argc - 1]);
         }
         add_overview(&text);
         return say(&text);

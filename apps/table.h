@@ -6,7 +6,7 @@
 
 #include "apps/text.h"
 
-enum { APP_TABLE_MAX_COLUMNS = 16, APP_TABLE_MAX_CELLS = 512 };
+enum { APP_TABLE_MAX_COLUMNS = 16, APP_TABLE_MAX_CELLS = 8192 };
 
 /* Zero-initialise; name all columns, then add cells row by row. */
 typedef struct app_table {

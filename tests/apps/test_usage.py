@@ -18,6 +18,7 @@ WRONG = [
     *[([command, "--frobnicate"], "--frobnicate") for command in COMMANDS],
     *[([command, "stray"], "stray") for command in COMMANDS],
     *[([command], "-m") for command in COMMANDS if command not in ("machine", "tune")],
+    (["bench"], "attn"),
     (["machine", "-o", "xml"], "xml"),
     (["machine", "-o"], "-o"),
     (["tune", "-o", "xml"], "xml"),

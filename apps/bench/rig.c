@@ -1,0 +1,410 @@
+/* rig.c: see rig.h. */
+#include "apps/bench/rig.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/error.h"
+
+static const char where[] = "octavo bench";
+
+enum { FILL_TOKENS = 256, LAYERS_MAX = 1 << 14 };
+
+struct bench_rig {
+    bench_problem problem;
+    oct_context *context;
+    oct_kv_pool *pool;
+    oct_kv_layer *layers;
+    uint32_t n_layers, at;
+    int32_t *table, *qo_indptr, *kv_len, *slots;
+    int64_t n_pages, pages_of_sequence;
+    void *q, *out;              /* of a write: K and V as they come; of a merge: the parts and what they make */
+    float *lse, *lse_merged;
+    oct_kv_counts counts[2];
+    char variant[64];           /* of a write or a merge */
+};
+
+/* splitmix64 */
+static uint64_t draw(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* About normal: the sum of four uniform numbers, of variance 1. */
+static float draw_normal(uint64_t *state)
+{
+    float sum = 0;
+    for (int i = 0; i < 4; i++) {
+        sum += (float)(draw(state) >> 40) * (1.0f / (1 << 24));
+    }
+    return (sum - 2.0f) * 1.7320508f;
+}
+
+static uint16_t to_16_bits(float x, uint32_t dtype)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    if (dtype == OCT_DTYPE_BF16) {
+        return (uint16_t)(bits >> 16);   /* truncated: any value will do */
+    }
+    const uint32_t magnitude = bits & 0x7FFFFFFF;
+    const uint32_t sign = bits >> 16 & 0x8000;
+    /* Normal f16 only; what is smaller becomes 0. |x| stays below 4 here. */
+    return magnitude < 0x38800000 ? (uint16_t)sign : (uint16_t)(sign | ((magnitude >> 13) - ((127 - 15) << 10)));
+}
+
+static void *make_operand(size_t n, uint32_t dtype, uint64_t seed)
+{
+    const size_t size = oct_dtype_size_bytes(dtype);
+    unsigned char *const bytes = n > 0 && n <= SIZE_MAX / size ? malloc(n * size) : NULL;
+    if (bytes == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const float x = draw_normal(&seed);
+        const uint16_t half = size == 2 ? to_16_bits(x, dtype) : 0;
+        memcpy(bytes + i * size, size == 2 ? (const void *)&half : (const void *)&x, size);
+    }
+    return bytes;
+}
+
+static oct_status out_of_memory(oct_error *error)
+{
+    return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "out of memory for the operands");
+}
+
+static oct_kv_spec spec_of(const bench_problem *p)
+{
+    return (oct_kv_spec){
+        .struct_size = sizeof(oct_kv_spec), .layout = OCT_LAYOUT_NHD, .heads = p->heads_kv, .dim_k = p->dim_k, .dim_v = p->dim_v, .page_size = p->page, .k = p->k, .v = p->v,
+    };
+}
+
+/* ---- pages -------------------------------------------------------------------------------------------------------------- */
+
+/* Static scales at which a normally distributed value uses the format's range without reaching its end often. */
+static oct_status set_scales(bench_rig *rig, oct_error *error)
+{
+    const oct_kv_format *const formats[2] = { &rig->problem.k, &rig->problem.v };
+    const uint32_t dims[2] = { rig->problem.dim_k, rig->problem.dim_v };
+    for (uint32_t which = 0; which < 2; which++) {
+        const uint32_t mode = formats[which]->scale_mode;
+        if (mode == OCT_SCALE_NONE || mode == OCT_SCALE_TOKEN_HEAD) {
+            continue;
+        }
+        const size_t n = mode == OCT_SCALE_CHANNEL ? (size_t)rig->problem.heads_kv * dims[which] : mode == OCT_SCALE_LAYER_HEAD ? rig->problem.heads_kv : 1;
+        float *const scales = malloc(n * sizeof(*scales));
+        for (size_t i = 0; i < n && scales != NULL; i++) {
+            scales[i] = formats[which]->dtype == OCT_DTYPE_I8 ? 4.0f / 127 : 4.0f / 240;
+        }
+        oct_status status = scales != NULL ? OCT_OK : out_of_memory(error);
+        const uint32_t n_layers = mode == OCT_SCALE_TENSOR ? 1 : rig->n_layers;
+        for (uint32_t layer = 0; layer < n_layers && status == OCT_OK; layer++) {
+            status = oct_kv_pool_set_scale(rig->pool, layer, which, scales, n, error);
+        }
+        free(scales);
+        if (status != OCT_OK) {
+            return status;
+        }
+    }
+    return OCT_OK;
+}
+
+static int32_t slot_of(const bench_rig *rig, uint32_t sequence, uint32_t position)
+{
+    const uint32_t page = rig->problem.page;
+    return rig->table[sequence * rig->pages_of_sequence + position / page] * (int32_t)page + (int32_t)(position % page);
+}
+
+/* Every slot of the first layer through the write, from a few tokens over and over. */
+static oct_status fill_first(bench_rig *rig, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const int64_t n_slots = rig->n_pages * p->page;
+    float *const k = make_operand((size_t)FILL_TOKENS * p->heads_kv * p->dim_k, OCT_DTYPE_F32, 11), *const v = make_operand((size_t)FILL_TOKENS * p->heads_kv * p->dim_v, OCT_DTYPE_F32, 12);
+    int32_t slots[FILL_TOKENS];
+    oct_status status = k != NULL && v != NULL ? OCT_OK : out_of_memory(error);
+    for (int64_t begin = 0; begin < n_slots && status == OCT_OK; begin += FILL_TOKENS) {
+        const int64_t n = n_slots - begin < FILL_TOKENS ? n_slots - begin : FILL_TOKENS;
+        for (int64_t i = 0; i < n; i++) {
+            slots[i] = (int32_t)(begin + i);
+        }
+        const oct_kv_write_args args = {
+            .struct_size = sizeof(args), .checked = 1, .layer = &rig->layers[0], .slots = slots, .n_tokens = n, .src_dtype = OCT_DTYPE_F32, .k = k, .v = v,
+            .k_token_stride = (int64_t)p->heads_kv * p->dim_k, .k_head_stride = p->dim_k, .v_token_stride = (int64_t)p->heads_kv * p->dim_v, .v_head_stride = p->dim_v,
+            /* The first tokens tell; all others repeat them. */
+            .k_counts = begin == 0 ? &rig->counts[0] : NULL, .v_counts = begin == 0 ? &rig->counts[1] : NULL, .n_counts = begin == 0,
+        };
+        status = oct_kv_write(rig->context, &args);
+        if (status != OCT_OK) {
+            (void)oct__error_set(error, status, where, "the pages could not be filled: %s", oct_status_message(status));
+        }
+    }
+    free(k);
+    free(v);
+    return status;
+}
+
+static void copy_layer(const bench_rig *rig, oct_kv_layer *to)
+{
+    const oct_kv_layer *const from = &rig->layers[0];
+    const size_t n = (size_t)rig->n_pages;
+    memcpy(to->k, from->k, n * (size_t)from->k_page_stride * oct_dtype_size_bytes(from->spec.k.dtype));
+    memcpy(to->v, from->v, n * (size_t)from->v_page_stride * oct_dtype_size_bytes(from->spec.v.dtype));
+    if (from->k_token_scale != NULL) {
+        memcpy(to->k_token_scale, from->k_token_scale, n * (size_t)from->k_scale_page_stride * oct_dtype_size_bytes(from->spec.k.scale_dtype));
+    }
+    if (from->v_token_scale != NULL) {
+        memcpy(to->v_token_scale, from->v_token_scale, n * (size_t)from->v_scale_page_stride * oct_dtype_size_bytes(from->spec.v.scale_dtype));
+    }
+}
+
+static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const oct_kv_spec spec = spec_of(p);
+    oct_status status = oct_kv_spec_check(&spec, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    rig->pages_of_sequence = ((int64_t)p->kv_len + p->page - 1) / p->page;
+    rig->n_pages = rig->pages_of_sequence * p->batch;
+    const uint64_t layer_bytes = oct_kv_page_bytes(&spec) * (uint64_t)rig->n_pages;
+    const uint64_t wanted = cold_bytes > 0 ? (cold_bytes + layer_bytes - 1) / layer_bytes + (layer_bytes < cold_bytes) : 1;
+    rig->n_layers = wanted < LAYERS_MAX ? (uint32_t)wanted : LAYERS_MAX;
+    const oct_kv_pool_options pool = { .struct_size = sizeof(pool), .n_layers = rig->n_layers, .n_pages = rig->n_pages, .spec = spec };
+    status = oct_kv_pool_create(rig->context, &pool, &rig->pool, error);
+    rig->layers = calloc(rig->n_layers, sizeof(*rig->layers));
+    rig->table = malloc((size_t)rig->n_pages * sizeof(*rig->table));
+    rig->qo_indptr = malloc(((size_t)p->batch + 1) * sizeof(int32_t));
+    rig->kv_len = malloc((size_t)p->batch * sizeof(int32_t));
+    if (status == OCT_OK && (rig->layers == NULL || rig->table == NULL || rig->qo_indptr == NULL || rig->kv_len == NULL)) {
+        status = out_of_memory(error);
+    }
+    if (status != OCT_OK) {
+        return status;
+    }
+    uint64_t seed = 5;
+    for (int64_t i = 0; i < rig->n_pages; i++) {
+        const int64_t k = (int64_t)(draw(&seed) % (uint64_t)(i + 1));
+        rig->table[i] = rig->table[k];
+        rig->table[k] = (int32_t)i;
+    }
+    for (uint32_t b = 0; b <= p->batch; b++) {
+        rig->qo_indptr[b] = (int32_t)(b * p->q_len);
+    }
+    for (uint32_t b = 0; b < p->batch; b++) {
+        rig->kv_len[b] = (int32_t)p->kv_len;
+    }
+    status = set_scales(rig, error);
+    for (uint32_t layer = 0; layer < rig->n_layers && status == OCT_OK; layer++) {
+        rig->layers[layer].struct_size = sizeof(rig->layers[layer]);
+        status = oct_kv_pool_layer(rig->pool, layer, &rig->layers[layer], error);
+        if (status == OCT_OK && layer == 0) {
+            status = fill_first(rig, error);
+        } else if (status == OCT_OK) {
+            copy_layer(rig, &rig->layers[layer]);
+        }
+    }
+    return status;
+}
+
+/* ---- attention ---------------------------------------------------------------------------------------------------------- */
+
+static oct_status plan_attention(bench_rig *rig, const char *force, const char *deny, bench_choice *choice, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const oct_attn_spec spec = {
+        .struct_size = sizeof(spec), .heads_q = p->heads_q, .kv = spec_of(p), .q_dtype = p->operand, .out_dtype = p->operand, .sm_scale = 1 / sqrtf((float)p->dim_k),
+        .causal = 1, .window_tokens = p->window, .force_variant = force, .deny_variant = deny,
+    };
+    const oct_attn_batch batch = {
+        .struct_size = sizeof(batch), .n_sequences = p->batch, .qo_indptr = rig->qo_indptr, .block_table = rig->table, .seq_lens = rig->kv_len,
+        .max_pages = rig->pages_of_sequence, .n_pages = rig->n_pages,
+    };
+    oct_plan_info info = { .struct_size = sizeof(info) };
+    oct_status status = oct_plan_create(rig->context, &spec, &choice->plan, error);
+    if (status == OCT_OK) {
+        status = oct_plan_update(choice->plan, &batch, error);
+    }
+    if (status == OCT_OK) {
+        status = oct_plan_info_get(choice->plan, &info);
+    }
+    if (status != OCT_OK) {
+        bench_choice_free(choice);
+        return status;
+    }
+    choice->predicted_seconds = info.predicted_seconds;
+    (void)snprintf(choice->variant, sizeof(choice->variant), "%s", p->op == BENCH_DECODE ? info.decode_variant : info.extend_variant);
+    return OCT_OK;
+}
+
+static oct_status make_attention(bench_rig *rig, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const size_t rows = (size_t)p->batch * p->q_len;
+    rig->q = make_operand(rows * p->heads_q * p->dim_k, p->operand, 21);
+    rig->out = malloc(rows * p->heads_q * p->dim_v * oct_dtype_size_bytes(p->operand));
+    return rig->q != NULL && rig->out != NULL ? OCT_OK : out_of_memory(error);
+}
+
+static oct_status run_attention(bench_rig *rig, oct_plan *plan, const oct_kv_layer *layer)
+{
+    const bench_problem *const p = &rig->problem;
+    const oct_attn_args args = {
+        .struct_size = sizeof(args), .layer = layer, .q = rig->q, .q_row_stride = (int64_t)p->heads_q * p->dim_k, .q_head_stride = p->dim_k, .out = rig->out,
+        .out_row_stride = (int64_t)p->heads_q * p->dim_v, .out_head_stride = p->dim_v,
+    };
+    return oct_attn_run(plan, &args);
+}
+
+/* ---- write and merge ------------------------------------------------------------------------------------------------------ */
+
+static oct_status make_write(bench_rig *rig, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const size_t tokens = (size_t)p->batch * p->q_len;
+    const oct_kv_spec spec = spec_of(p);
+    rig->q = make_operand(tokens * p->heads_kv * p->dim_k, p->operand, 31);
+    rig->out = make_operand(tokens * p->heads_kv * p->dim_v, p->operand, 32);
+    rig->slots = malloc(tokens * sizeof(int32_t));
+    if (rig->q == NULL || rig->out == NULL || rig->slots == NULL) {
+        return out_of_memory(error);
+    }
+    for (uint32_t b = 0; b < p->batch; b++) {
+        for (uint32_t i = 0; i < p->q_len; i++) {
+            rig->slots[(size_t)b * p->q_len + i] = slot_of(rig, b, p->kv_len - p->q_len + i);
+        }
+    }
+    /* The write says which row it takes only in words: "chosen   kv_write.avx2 ...". */
+    char text[16384], name[64];
+    (void)oct_kv_write_explain(rig->context, &spec, p->operand, OCT_TEXT_JSON, text, sizeof(text));
+    const char *const state = strstr(text, "\"state\": \"chosen\"");
+    const char *at = state;
+    static const char key[] = "\"name\": \"";
+    while (at != NULL && at > text && strncmp(at, key, sizeof(key) - 1) != 0) {
+        at--;
+    }
+    if (at != NULL && sscanf(at, "\"name\": \"%63[^\"]", name) == 1) {
+        (void)snprintf(rig->variant, sizeof(rig->variant), "%s", name);
+    }
+    return OCT_OK;
+}
+
+static oct_status run_write(bench_rig *rig, const oct_kv_layer *layer)
+{
+    const bench_problem *const p = &rig->problem;
+    const oct_kv_write_args args = {
+        .struct_size = sizeof(args), .layer = layer, .slots = rig->slots, .n_tokens = (int64_t)p->batch * p->q_len, .src_dtype = p->operand, .k = rig->q, .v = rig->out,
+        .k_token_stride = (int64_t)p->heads_kv * p->dim_k, .k_head_stride = p->dim_k, .v_token_stride = (int64_t)p->heads_kv * p->dim_v, .v_head_stride = p->dim_v,
+    };
+    return oct_kv_write(rig->context, &args);
+}
+
+static oct_status make_merge(bench_rig *rig, oct_error *error)
+{
+    const bench_problem *const p = &rig->problem;
+    const size_t vectors = (size_t)p->batch * p->q_len * p->heads_q;
+    rig->n_layers = 1;
+    rig->q = make_operand(vectors * p->parts * p->dim_v, OCT_DTYPE_F32, 41);
+    rig->lse = make_operand(vectors * p->parts, OCT_DTYPE_F32, 42);
+    rig->out = malloc(vectors * p->dim_v * sizeof(float));
+    rig->lse_merged = malloc(vectors * sizeof(float));
+    const char *only = NULL;
+    for (uint32_t i = 0; oct_variant_name(i) != NULL; i++) {
+        const bool merges = strncmp(oct_variant_name(i), "attn_merge.", 11) == 0;
+        only = !merges ? only : only == NULL ? oct_variant_name(i) : "attn_merge";   /* of several, the library doesn't say which */
+    }
+    (void)snprintf(rig->variant, sizeof(rig->variant), "%s", only != NULL ? only : "");
+    return rig->q != NULL && rig->out != NULL && rig->lse != NULL && rig->lse_merged != NULL ? OCT_OK : out_of_memory(error);
+}
+
+static oct_status run_merge(bench_rig *rig)
+{
+    const bench_problem *const p = &rig->problem;
+    const int64_t rows = (int64_t)p->batch * p->q_len, heads = p->heads_q, dim = p->dim_v;
+    const oct_attn_merge_args args = {
+        .struct_size = sizeof(args), .n_parts = p->parts, .rows = rows, .heads = p->heads_q, .dim = p->dim_v, .out = rig->q, .out_part_stride = rows * heads * dim,
+        .out_row_stride = heads * dim, .out_head_stride = dim, .lse = rig->lse, .lse_part_stride = rows * heads, .lse_row_stride = heads, .lse_head_stride = 1,
+        .merged = rig->out, .merged_row_stride = heads * dim, .merged_head_stride = dim, .lse_merged = rig->lse_merged, .lse_merged_row_stride = heads, .lse_merged_head_stride = 1,
+    };
+    return oct_attn_merge(rig->context, &args);
+}
+
+/* ---- the rig -------------------------------------------------------------------------------------------------------------- */
+
+oct_status bench_rig_create(const bench_problem *problem, oct_context *context, uint64_t cold_bytes, bench_rig **out, oct_error *error)
+{
+    bench_rig *const rig = calloc(1, sizeof(*rig));
+    if (rig == NULL) {
+        return out_of_memory(error);
+    }
+    rig->problem = *problem;
+    rig->context = context;
+    oct_status status = problem->op == BENCH_MERGE ? OCT_OK : make_pages(rig, cold_bytes, error);
+    if (status == OCT_OK) {
+        status = problem->op == BENCH_MERGE ? make_merge(rig, error) : problem->op == BENCH_WRITE ? make_write(rig, error) : make_attention(rig, error);
+    }
+    if (status != OCT_OK) {
+        bench_rig_destroy(rig);
+        return status;
+    }
+    *out = rig;
+    return OCT_OK;
+}
+
+void bench_rig_destroy(bench_rig *rig)
+{
+    if (rig == NULL) {
+        return;
+    }
+    oct_kv_pool_destroy(rig->pool);
+    free(rig->layers);
+    free(rig->table);
+    free(rig->qo_indptr);
+    free(rig->kv_len);
+    free(rig->slots);
+    free(rig->q);
+    free(rig->out);
+    free(rig->lse);
+    free(rig->lse_merged);
+    free(rig);
+}
+
+void bench_rig_saturated(const bench_rig *rig, uint64_t *n_saturated, uint64_t *n_values)
+{
+    *n_saturated = rig->counts[0].n_saturated + rig->counts[1].n_saturated;
+    *n_values = rig->counts[0].n_values + rig->counts[1].n_values;
+}
+
+oct_status bench_choice_make(bench_rig *rig, const char *force, const char *deny, bench_choice *choice, oct_error *error)
+{
+    *choice = (bench_choice){ .rig = rig };
+    if (rig->problem.op == BENCH_DECODE || rig->problem.op == BENCH_EXTEND) {
+        return plan_attention(rig, force, deny, choice, error);
+    }
+    (void)snprintf(choice->variant, sizeof(choice->variant), "%s", rig->variant);
+    return OCT_OK;
+}
+
+void bench_choice_free(bench_choice *choice)
+{
+    oct_plan_destroy(choice->plan);
+    *choice = (bench_choice){ .rig = NULL };
+}
+
+oct_status bench_choice_run(bench_choice *choice)
+{
+    bench_rig *const rig = choice->rig;
+    if (rig->problem.op == BENCH_MERGE) {
+        return run_merge(rig);
+    }
+    const oct_kv_layer *const layer = &rig->layers[rig->at];
+    rig->at = rig->at + 1 < rig->n_layers ? rig->at + 1 : 0;
+    return rig->problem.op == BENCH_WRITE ? run_write(rig, layer) : run_attention(rig, choice->plan, layer);
+}

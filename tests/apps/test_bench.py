@@ -1,0 +1,164 @@
+"""octavo bench: what is refused, what rows and reports hold, that peers take part. No figure is judged here: that needs a quiet machine."""
+import csv
+import io
+import json
+
+import pytest
+
+KEYS = ("op variant device cpu k_format v_format heads_q heads_kv dim_k dim_v page batch q_len kv_len window threads ns_median ns_min gbps gflops "
+        "fraction_of_limit").split()
+SMALL = ["-t", "1", "-r", "1", "--heads", "4/2", "--dim", "32", "--kv-len", "64", "--warm"]
+
+
+@pytest.fixture(scope="module")
+def rates(octavo, tmp_path_factory):
+    """So that no row waits for a measurement of the machine."""
+    path = tmp_path_factory.mktemp("rates") / "rates.json"
+    octavo("tune", "--seconds", "0.1", "--out", path, "-t", "1")
+    return ["--rates", path]
+
+
+WRONG = [
+    (["bench"], "attn"),
+    (["bench", "dance"], "dance"),
+    (["help", "bench", "dance"], "dance"),
+    (["help", "bench", "attn", "more"], "more"),
+    (["bench", "attn", "--frobnicate"], "--frobnicate"),
+    (["bench", "attn", "stray"], "stray"),
+    (["bench", "attn", "--op", "attn"], "--op"),
+    (["bench", "attn", "--op", "attn_decode,"], "--op"),
+    (["bench", "attn", "--heads", "32/"], "--heads"),
+    (["bench", "attn", "--heads", "0/8"], "--heads"),
+    (["bench", "attn", "--heads", "1/2/3"], "--heads"),
+    (["bench", "attn", "--heads", "6/4"], "multiple of KV heads"),
+    (["bench", "attn", "--dim", "4"], "--dim"),
+    (["bench", "attn", "--dim", "44"], "dim"),
+    (["bench", "attn", "--batch", "0"], "--batch"),
+    (["bench", "attn", "--batch", "1,,2"], "--batch"),
+    (["bench", "attn", "--q-len", "0"], "--q-len"),
+    (["bench", "attn", "--q-len", "17"], "at most 16 rows"),
+    (["bench", "attn", "--op", "attn_extend", "--q-len", "16"], "more than 16 rows"),
+    (["bench", "attn", "--q-len", "8", "--kv-len", "4"], "more rows than keys"),
+    (["bench", "attn", "--page", "1025"], "--page"),
+    (["bench", "attn", "-ctk", "q4_0"], "q4_0"),
+    (["bench", "attn", "-ctk", "e4m3,"], "-ctk"),
+    (["bench", "attn", "-ctv", "e5m3"], "e5m3"),
+    (["bench", "attn", "-t", "0"], "-t"),
+    (["bench", "attn", "-r", "0"], "-r"),
+    (["bench", "attn", "-r", "102"], "-r"),
+    (["bench", "attn", "-o", "xml"], "xml"),
+    (["bench", "attn", "--operand", "e4m3"], "--operand"),
+    (["bench", "attn", "--peers", "torch"], "torch"),
+    (["bench", "attn", "--peers", "ggml", "--peer-types", "q9", *SMALL], "q9"),
+    (["bench", "attn", "--force", "attn_decode.warp", *SMALL], "warp"),
+    (["bench", "attn", "--batch", ",".join(map(str, range(1, 61))), "--page", ",".join(map(str, range(1, 11)))], "500 combinations"),
+    (["bench", "regret", "--problems", "0"], "--problems"),
+    (["bench", "regret", "--problems", "5000"], "--problems"),
+    (["bench", "regret", "--budget", "0"], "--budget"),
+    (["bench", "regret", "-o", "md"], "md"),
+    (["bench", "regret", "stray"], "stray"),
+]
+
+
+@pytest.mark.parametrize("typed, named", WRONG, ids=[" ".join(typed)[:60] for typed, _ in WRONG])
+def test_what_is_typed_wrong_is_named(octavo, rates, typed, named):
+    if typed[0] == "bench" and len(typed) > 2 and typed[1] == "attn":
+        typed = typed + rates
+    result = octavo(*typed, check=2, threads=False)
+    assert named in result.err and result.out == ""
+
+
+def test_help_lists_every_flag(octavo):
+    assert octavo("help", "bench").out == octavo("bench", "--help").out
+    text = octavo("help", "bench", "attn").out
+    assert text == octavo("bench", "attn", "--help").out
+    for flag in "--op --heads --dim --batch --q-len --kv-len --page --window -ctk -ctv -t -r -o --force --deny --peers".split():
+        assert f" {flag}" in text, flag
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_every_operation_makes_rows_with_exactly_these_keys(octavo, rates):
+    rows = json.loads(octavo("bench", "attn", *rates, *SMALL, "--op", "kv_write,attn_decode,attn_extend,attn_merge", "--q-len", "2,32", "--batch", "1,3", "-o", "json").out)
+    # Decode takes 2 rows, extend 32, the others both.
+    assert [(row["op"], row["batch"], row["q_len"]) for row in rows] == [
+        *[("kv_write", b, q) for b in (1, 3) for q in (2, 32)], *[("attn_decode", b, 2) for b in (1, 3)], *[("attn_extend", b, 32) for b in (1, 3)],
+        *[("attn_merge", b, q) for b in (1, 3) for q in (2, 32)]]
+    for row in rows:
+        assert list(row) == KEYS
+        assert row["variant"].startswith(row["op"] + ".") and row["device"] == "cpu" and row["cpu"] and row["threads"] == 1
+        assert 0 < row["ns_min"] <= row["ns_median"] and row["gbps"] > 0 and row["fraction_of_limit"] > 0
+        assert (row["gflops"] > 0) == (row["op"] != "kv_write")
+
+
+def test_bytes_and_operations_are_counted_by_hand(octavo, rates):
+    rows = json.loads(octavo("bench", "attn", *rates, "-t", "1", "-r", "1", "--heads", "8/2", "--dim", "64/32", "--kv-len", "100", "--q-len", "3", "--window", "0,10", "--batch", "2",
+                             "-ctk", "i8,bf16", "-ctv", "e4m3", "-o", "json").out)
+    found = [(row["k_format"], row["window"], round(row["gbps"] * row["ns_median"]), round(row["gflops"] * row["ns_median"])) for row in rows]
+    pairs, pairs_window = 98 + 99 + 100, 30
+    flops, flops_window = 2 * 8 * pairs * 96 * 2, 2 * 8 * pairs_window * 96 * 2
+    assert [f[:2] for f in found] == [("i8:token", 0), ("i8:token", 10), ("bf16", 0), ("bf16", 10)]
+    wanted = [(2 * 2 * 100 * (64 + 2 + 32), flops), (2 * 2 * 12 * (64 + 2 + 32), flops_window), (2 * 2 * 100 * (128 + 32), flops), (2 * 2 * 12 * (128 + 32), flops_window)]
+    for (_, _, n_bytes, n_flops), (bytes_wanted, flops_wanted) in zip(found, wanted):
+        assert n_bytes == pytest.approx(bytes_wanted, rel=1e-3) and n_flops == pytest.approx(flops_wanted, rel=1e-3)
+
+
+def test_forms_say_the_same(octavo, rates, tmp_path):
+    typed = ["bench", "attn", *rates, *SMALL, "-ctk", "e4m3,i8+rot"]
+    table = octavo(*[word for word in typed if word != "--warm"]).out
+    assert "attn\\_decode." in table and "i8:token+rot" in table and "of limit" in table and "saturated" in table and "cold: layers take turns" in table
+    assert "warm: one layer" in octavo(*typed).out
+    lines = [json.loads(line) for line in octavo(*typed, "-o", "jsonl").out.splitlines()]
+    assert [list(line) for line in lines] == [KEYS, KEYS]
+    rows = list(csv.DictReader(io.StringIO(octavo(*typed, "-o", "csv").out)))
+    assert [list(row) for row in rows] == [KEYS, KEYS] and [row["k_format"] for row in rows] == ["e4m3fn", "i8:token+rot"]
+    octavo(*typed, "-o", "jsonl", "--output", tmp_path / "rows.jsonl")
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 2
+    assert "absent" in octavo(*typed, "--output", tmp_path / "absent" / "x", check=1).err
+
+
+def test_variants_are_forced_denied_and_listed(octavo, rates):
+    typed = ["bench", "attn", *rates, *SMALL, "-o", "json"]
+    assert [row["variant"] for row in json.loads(octavo(*typed, "--force", "attn_decode.scalar").out)] == ["attn_decode.scalar"]
+    every = [row["variant"] for row in json.loads(octavo(*typed, "--all-variants").out)]
+    assert "attn_decode.scalar" in every and len(set(every)) == len(every)
+    if len(every) > 1:
+        others = [row["variant"] for row in json.loads(octavo(*typed, "--all-variants", "--deny", every[0]).out)]
+        assert sorted([every[0], *others]) == sorted(every)
+    # Nothing left is no mistake of the command line's form.
+    assert "denied" in octavo(*typed, "--deny", ",".join(every), check=1).err
+
+
+def test_ggml_takes_part(octavo, rates):
+    result = octavo("bench", "attn", *rates, *SMALL, "--peers", "ggml", "--batch", "2", "--window", "0,16", "-o", "json")
+    rows = json.loads(result.out)
+    assert [(row["variant"], row["k_format"]) for row in rows if row["variant"] == "ggml"] == [("ggml", kind) for kind in ("f16", "bf16", "q8_0", "q4_0")] * 2
+    q8 = next(row for row in rows if row["k_format"] == "q8_0")
+    assert q8["gbps"] * q8["ns_median"] == pytest.approx(2 * 64 * 2 * 2 * 34, rel=1e-3)      # a block of 32 has 34 bytes
+    # Dims that are no whole blocks: said, and no row.
+    result = octavo("bench", "attn", *rates, *SMALL, "--dim", "48", "--peers", "ggml", "-o", "json")
+    assert "q8_0" in result.err and {row["k_format"] for row in json.loads(result.out)} == {"e4m3fn", "f16", "bf16"}
+
+
+# ---- regret ---------------------------------------------------------------------------------------------------------------
+
+
+def test_regret_reports(octavo, tmp_path):
+    report = json.loads(octavo("bench", "regret", "-t", "1", "--problems", "4", "--first", "1", "--budget", "1", "--save", tmp_path / "all.jsonl", "-o", "json").out)
+    assert list(report)[:5] == ["problems", "median_pct", "p95_pct", "worst_pct", "worst"]
+    assert report["problems"] == 4 and 0 <= report["median_pct"] <= report["p95_pct"] <= report["worst_pct"] and len(report["worst"]) <= 10
+    for row in report["worst"]:
+        assert row["chosen"] != row["best"] and row["pct"] > 0
+    saved = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert [row["number"] for row in saved] == [1, 2, 3, 4]
+    for row in saved:
+        assert row["chosen"] in row["seconds"] and set(row["seconds"]) == set(row["predicted"]) and all(s > 0 for s in row["seconds"].values())
+        assert not set(row["far"]) & (set(row["seconds"]) - {row["chosen"]})
+    assert report["loss_8_bit"]["problems"] == sum(row["loss"] is not None for row in saved) > 0
+
+
+def test_regret_of_a_single_variant_is_none(octavo, rates):
+    rows = json.loads(octavo("bench", "attn", *rates, *SMALL, "--op", "attn_decode,attn_extend", "--q-len", "1,32", "--all-variants", "-o", "json").out)
+    others = [row["variant"] for row in rows if not row["variant"].endswith(".scalar")]
+    typed = ["bench", "regret", "-t", "1", "--problems", "2", "--budget", "1", "--no-16-bit", *(["--deny", ",".join(others)] if others else [])]
+    text = octavo(*typed).out
+    assert "median 0.0 %, p95 0.0 %, worst 0.0 %" in text and "8-bit" not in text
