@@ -1,0 +1,138 @@
+/* attn_finish_sm90a.h: merges the states of rows whose keys were split, in an order that is fixed, as attn_finish does, for plans of few rows and many
+ * splits too: where a row has more than a few splits, a block takes it and its warps (at dims of up to 128, halves of them) share the splits, with all
+ * loads of a turn on their way together; where it has a few, a warp takes a row. f32 sums: the class of 16-bit products. */
+#ifndef OCT_CUDA_ATTN_FINISH_SM90A_H
+#define OCT_CUDA_ATTN_FINISH_SM90A_H
+
+#include "cuda/simt_sm90a.h"
+#include "device/attn_finish.h"
+
+#define FINISH_WARPS 4u
+#define FINISH_FEW 4          /* splits that a warp merges on its own */
+#define FINISH_AT_ONCE 4u     /* splits of a lane's turn */
+
+/* A running merge: the lane's eight dims, and the state's maximum and sum. */
+typedef struct finish_sum {
+    float x[8], m, z;
+} finish_sum;
+
+/* Adds `other`, of the same dims. Empty ones, of m -inf, are neutral: no product of theirs is made. */
+DEV void finish_add(finish_sum *sum, const float *x, float m, float z)
+{
+    const float top = max_f32(sum->m, m), keep = weight_of(sum->m, top), weight = weight_of(m, top);
+    if (!state_is_empty(m, z)) {
+        UNROLL
+        for (uint32_t i = 0; i < 8; i++) {
+            sum->x[i] = fma_f32(x[i], weight, sum->x[i] * keep);
+        }
+        sum->z = fma_f32(z, weight, sum->z * keep);
+        sum->m = top;
+    }
+}
+
+KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
+{
+    SHARED(float, part_x, FINISH_WARPS * 256);
+    SHARED(float, part_m, FINISH_WARPS);
+    SHARED(float, part_z, FINISH_WARPS);
+    wait_previous();
+    const uint32_t dim = p->layer.v.dim, n_vectors_max = p->tile_vectors, warp = tid() / WARP, lane = tid() % WARP;
+    const uint32_t lanes = dim <= 128 ? 16 : 32, n_subs = 32 / lanes, sub = lane / lanes, d = lane % lanes * 8;
+    const uint64_t stride = oct__dev_state_floats(n_vectors_max, dim) * p->n_head_tiles;   /* from split to split */
+    const uint64_t n_work = (uint64_t)GET(p->plan->n_groups[p->op]) * p->n_head_tiles * n_vectors_max;
+    NO_UNROLL
+    for (uint64_t work = block_id(); work < n_work; work += block_count()) {
+        const uint32_t slice = (uint32_t)(work % n_vectors_max), head_tile = (uint32_t)(work / n_vectors_max % p->n_head_tiles);
+        const oct__dev_group *group = p->groups + work / n_vectors_max / p->n_head_tiles;
+        const head_cut cut = head_cut_of(p, head_tile);
+        const uint32_t n_splits = (uint32_t)GET(group->n_splits), n_vectors = (uint32_t)GET(group->n_rows) * cut.n_heads;
+        const uint32_t is_few = n_splits <= FINISH_FEW, vector = is_few ? slice * FINISH_WARPS + warp : slice;
+        const uint32_t first = is_few ? sub : warp * n_subs + sub, step = is_few ? n_subs : FINISH_WARPS * n_subs;
+        const float *state = state_of(p, GET(group->partial), head_tile);
+        finish_sum sum;
+        if (slice * (is_few ? FINISH_WARPS : 1) >= n_vectors) {
+            continue;
+        }
+        UNROLL
+        for (uint32_t i = 0; i < 8; i++) {
+            sum.x[i] = 0.0f;
+        }
+        sum.m = OCT__MINUS_INF;
+        sum.z = 0.0f;
+        if (vector < n_vectors) {
+            const float *at_x = state + (uint64_t)vector * dim + d, *at_m = state + (uint64_t)n_vectors_max * dim + vector, *at_z = at_m + n_vectors_max;
+            NO_UNROLL
+            for (uint32_t s = first; s < n_splits; s += FINISH_AT_ONCE * step) {
+                float x[FINISH_AT_ONCE][8], m[FINISH_AT_ONCE], z[FINISH_AT_ONCE];
+                UNROLL
+                for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
+                    const uint64_t at = (uint64_t)(s + u * step) * stride;
+                    f32x4 low = { 0.0f, 0.0f, 0.0f, 0.0f }, high = low;
+                    m[u] = OCT__MINUS_INF;
+                    z[u] = 0.0f;
+                    if (s + u * step < n_splits) {
+                        m[u] = GET(at_m[at]);
+                        z[u] = GET(at_z[at]);
+                        if (d < dim) {
+                            low = GET(*(const f32x4 *)(at_x + at));
+                            high = GET(*(const f32x4 *)(at_x + at + 4));
+                        }
+                    }
+                    x[u][0] = low.x;
+                    x[u][1] = low.y;
+                    x[u][2] = low.z;
+                    x[u][3] = low.w;
+                    x[u][4] = high.x;
+                    x[u][5] = high.y;
+                    x[u][6] = high.z;
+                    x[u][7] = high.w;
+                }
+                UNROLL
+                for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
+                    finish_add(&sum, x[u], m[u], z[u]);
+                }
+            }
+        }
+        if (n_subs == 2) {
+            float x[8];
+            UNROLL
+            for (uint32_t i = 0; i < 8; i++) {
+                x[i] = shfl_xor_f32(sum.x[i], 16);
+            }
+            const float m = shfl_xor_f32(sum.m, 16), z = shfl_xor_f32(sum.z, 16);
+            finish_add(&sum, x, m, z);
+        }
+        if (!is_few) {
+            if (lane < lanes) {
+                const f32x4 low = { sum.x[0], sum.x[1], sum.x[2], sum.x[3] }, high = { sum.x[4], sum.x[5], sum.x[6], sum.x[7] };
+                shared_store_f32x4(part_x + warp * 256 + d, low);
+                shared_store_f32x4(part_x + warp * 256 + d + 4, high);
+            }
+            if (lane == 0) {
+                SPUT(part_m[warp], sum.m);
+                SPUT(part_z[warp], sum.z);
+            }
+            block_sync();
+            if (warp == 0) {
+                NO_UNROLL
+                for (uint32_t w = 1; w < FINISH_WARPS; w++) {
+                    const f32x4 low = shared_load_f32x4(part_x + w * 256 + d), high = shared_load_f32x4(part_x + w * 256 + d + 4);
+                    const float x[8] = { low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w };
+                    finish_add(&sum, x, SGET(part_m[w]), SGET(part_z[w]));
+                }
+            }
+            block_sync();
+        }
+        if (vector < n_vectors && (is_few || warp == 0)) {
+            /* Rows of row.h: lane l holds eight l, whatever follows dim is 0. */
+            float x[ROW_FLOATS];
+            UNROLL
+            for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+                x[i] = i < 8 && lane * 8 < dim ? sum.x[i % 8] : 0.0f;
+            }
+            finish_row(p, GET(group->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, sum.m, sum.z);
+        }
+    }
+}
+
+#endif

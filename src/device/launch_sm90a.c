@@ -1,0 +1,107 @@
+/* launch_sm90a.c: see launch_sm90a.h. */
+#include "device/launch_sm90a.h"
+
+#include <string.h>
+
+#include "device/sm90a.h"
+
+enum {
+    SHARED_UNIT_BYTES = 228 * 1024,   /* of a multiprocessor; each block takes a KB more than it asks for */
+    SHARED_BLOCK_BYTES = 1024,
+    MANY_SEQUENCES = 8                /* from here on blocks take two heads: longer runs of bytes; below, one: fewer pieces of a row to merge */
+};
+
+static uint32_t bytes_of(uint32_t dtype)
+{
+    return dtype >= OCT_DTYPE_E4M3FN ? 1 : 2;
+}
+
+static uint32_t dims_of(const oct_attn_spec *spec)
+{
+    const uint32_t dim = spec->kv.dim_k > spec->kv.dim_v ? spec->kv.dim_k : spec->kv.dim_v;
+    const bool is_mixed = bytes_of(spec->kv.k.dtype) != bytes_of(spec->kv.v.dtype);
+    return dim <= 64 && !is_mixed ? 64 : dim <= 128 ? 128 : 256;
+}
+
+const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vectors, const char **why)
+{
+    /* Dims of 64, 128, 256; tiles of 8 and of 16 vectors. */
+    static const char *const bytes[3][2] = {
+        { "attn_decode_sm90a_8_8_64_8", "attn_decode_sm90a_8_8_64_16" },
+        { "attn_decode_sm90a_8_8_128_8", "attn_decode_sm90a_8_8_128_16" },
+        { "attn_decode_sm90a_8_8_256_8", "attn_decode_sm90a_8_8_256_16" },
+    };
+    static const char *const halves[3][2] = {
+        { "attn_decode_sm90a_16_16_64_8", NULL },
+        { "attn_decode_sm90a_16_16_128_8", "attn_decode_sm90a_16_16_128_16" },
+        { "attn_decode_sm90a_16_16_256_8", "attn_decode_sm90a_16_16_256_16" },
+    };
+    static const char *const mixed[2][2] = {
+        { "attn_decode_sm90a_8_16_128_8", "attn_decode_sm90a_8_16_256_8" },
+        { "attn_decode_sm90a_16_8_128_8", "attn_decode_sm90a_16_8_256_8" },
+    };
+    const oct_kv_spec *kv = &spec->kv;
+    const uint32_t group = spec->heads_q / kv->heads;
+    *why = NULL;
+    if (kv->k.dtype == OCT_DTYPE_F32 || kv->v.dtype == OCT_DTYPE_F32) {
+        *why = "pages of 8 or 16 bits";
+    } else if (kv->dim_k > 256 || kv->dim_v > 256) {
+        *why = "head dims of up to 256: a row of the output in registers";
+    } else if (kv->layout == OCT_LAYOUT_V5D) {
+        *why = "V with the dims of a token side by side (NHD, HND)";
+    }
+    if (*why != NULL) {
+        return NULL;
+    }
+    const uint32_t dims = dims_of(spec), at = dims == 64 ? 0 : dims == 128 ? 1 : 2;
+    const char *name;
+    *tile_vectors = group > 8 ? 16 : 8;
+    if (bytes_of(kv->k.dtype) != bytes_of(kv->v.dtype)) {
+        name = mixed[bytes_of(kv->k.dtype) - 1][at - 1];
+        *tile_vectors = 8;
+    } else if (bytes_of(kv->k.dtype) == 1) {
+        name = bytes[at][group > 8];
+    } else {
+        *tile_vectors = at == 0 ? 8 : *tile_vectors;
+        name = halves[at][*tile_vectors == 16];
+    }
+    return name;
+}
+
+bool oct__dev_is_sm90a(const char *kernel)
+{
+    return strncmp(kernel, "attn_decode_sm90a_", 18) == 0;
+}
+
+static oct__sm90a_shared shared_of(const oct_attn_spec *spec, uint32_t tile_vectors, uint32_t heads_a_block)
+{
+    return oct__sm90a_shared_of(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), tile_vectors, heads_a_block);
+}
+
+/* Head tiles that a block may take: those whose q shared memory holds, and that divide the warps. */
+static uint32_t heads_of(const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t wanted)
+{
+    return wanted > 1 && shape->n_head_tiles % wanted == 0 && oct__sm90a_q_bytes(dims_of(spec), shape->tile_vectors) == 0 ? wanted : 1;
+}
+
+void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape)
+{
+    (void)chip;
+    shape->threads = 32 * OCT__SM90A_WARPS;
+    shape->shared_bytes = shared_of(spec, shape->tile_vectors, 1).bytes;
+    shape->blocks_a_unit = SHARED_UNIT_BYTES / (shape->shared_bytes + SHARED_BLOCK_BYTES) >= 2 ? 2 : 1;
+}
+
+void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, const oct__dev_attn_shape *shape,
+                          uint32_t *n_parts, uint32_t *heads_a_block)
+{
+    /* In deterministic mode bits must not depend on how many sequences a step may have. */
+    *heads_a_block = heads_of(spec, shape, spec->deterministic || limits->n_sequences >= MANY_SEQUENCES ? 2 : 1);
+    const uint32_t blocks = chip->n_units * shape->blocks_a_unit, n_blocks = shape->n_head_tiles / *heads_a_block;
+    /* Parts x n_blocks blocks: as many as stay at a time, or where that leaves a good part of them idle, twice as many, then three times. */
+    uint32_t rounds = 1;
+    while (rounds < 4 && (uint64_t)(blocks * rounds / n_blocks) * n_blocks * 20 < (uint64_t)blocks * rounds * 19) {
+        rounds++;
+    }
+    *n_parts = blocks * rounds / n_blocks > 0 ? blocks * rounds / n_blocks : 1;
+}

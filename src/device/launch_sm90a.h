@@ -1,0 +1,19 @@
+/* launch_sm90a.h: owns which kernel of src/cuda/kernels_sm90a.def takes a decode, and how its blocks share a step. Beside launch.h, for launch.c.
+ *
+ * Threads: pure functions. */
+#ifndef OCT_DEVICE_LAUNCH_SM90A_H
+#define OCT_DEVICE_LAUNCH_SM90A_H
+
+#include "device/launch.h"
+
+/* The decode kernel for a spec and the vectors of its tile; NULL and why not. The chip's has_sm90a is not asked. */
+const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vectors, const char **why);
+
+bool oct__dev_is_sm90a(const char *kernel);
+
+/* Fills threads, shared_bytes, units' blocks and, for a chip and a step's limits, parts and heads a block. tile_vectors and n_head_tiles: the shape's. */
+void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape);
+void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, const oct__dev_attn_shape *shape,
+                          uint32_t *n_parts, uint32_t *heads_a_block);
+
+#endif

@@ -1,0 +1,46 @@
+/* sm90a.h: owns what the launcher and src/cuda/attn_decode_sm90a.h must agree on: the shared memory of a block of attn_decode_sm90a_*, and from it how
+ * many blocks a multiprocessor holds at a time. */
+#ifndef OCT_DEVICE_SM90A_H
+#define OCT_DEVICE_SM90A_H
+
+#include "device/params.h"
+
+#define OCT__SM90A_WARPS 4u           /* of a block; each has a ring of its own */
+#define OCT__SM90A_RING_BYTES 24576u  /* of a warp, where three stages fit: two blocks a multiprocessor then have 192 KB on their way */
+#define OCT__SM90A_PART_KEYS 32u      /* even parts of a plan begin at multiples of it: the most keys of a tile */
+
+/* Rings first. Per warp: [warps]. */
+typedef struct oct__sm90a_shared {
+    uint32_t keys, stages, stage_bytes;   /* of a warp's ring: keys of a tile, tiles, bytes of K and V of one */
+    uint32_t at;                          /* per warp: where the keys of the next tile lie: u64 K [keys], V [keys] */
+    uint32_t scale;                       /* per warp and stage: f32 K [keys], V [keys] */
+    uint32_t valid;                       /* per warp and stage: u32, bit i: key i is there */
+    uint32_t state;                       /* per warp: f32 m [vectors], z [vectors] */
+    uint32_t q;                           /* per head tile of the block: f16 or bf16 fragments; only where registers do not hold them */
+    uint32_t bytes;
+} oct__sm90a_shared;
+
+/* q in shared memory: 16 vectors of 256 dims are 64 registers too many. */
+OCT__FN uint32_t oct__sm90a_q_bytes(uint32_t dim, uint32_t vectors)
+{
+    return dim * vectors > 2048 ? dim * vectors * 2 : 0;
+}
+
+/* k_size, v_size: bytes of an element; dim: 64, 128 or 256, the most of the kernel; vectors: 8 or 16. */
+OCT__FN oct__sm90a_shared oct__sm90a_shared_of(uint32_t k_size, uint32_t v_size, uint32_t dim, uint32_t vectors, uint32_t heads_a_block)
+{
+    const uint32_t row_bytes = dim * (k_size + v_size);
+    oct__sm90a_shared s;
+    s.keys = row_bytes <= 256 ? 32 : 16;
+    s.stage_bytes = s.keys * row_bytes;
+    s.stages = OCT__SM90A_RING_BYTES / s.stage_bytes > 3 ? OCT__SM90A_RING_BYTES / s.stage_bytes : 3;
+    s.at = OCT__SM90A_WARPS * s.stages * s.stage_bytes;
+    s.scale = s.at + OCT__SM90A_WARPS * s.keys * 16;
+    s.valid = s.scale + OCT__SM90A_WARPS * s.stages * s.keys * 8;
+    s.state = s.valid + OCT__SM90A_WARPS * 32;
+    s.q = s.state + OCT__SM90A_WARPS * vectors * 8;
+    s.bytes = s.q + heads_a_block * oct__sm90a_q_bytes(dim, vectors);
+    return s;
+}
+
+#endif
