@@ -11,13 +11,7 @@
  * touched at all.
  *
  * Threads: works in the tile's scratch and outputs. */
-#include <math.h>
-
-#include "cpu/avx512.h"
-#include "cpu/avx512_keys.h"
-#include "cpu/avx512_softmax.h"
-
-#define GROUP 4u /* vectors that share decoded elements */
+#include "cpu/avx512_few.h"
 
 /* ---- scores -------------------------------------------------------------------------------------------------------------- */
 
@@ -45,19 +39,6 @@ static void spread_q(float *to, const float *q, uint32_t dim, avx512_kind kind)
             to += 32;
         }
     }
-}
-
-/* Sixteen bytes of each of four rows, at `at`; or eight, zeros above. */
-AVX512_INLINE __m512i load_lanes(const uint8_t *const *rows, size_t at, const bool is_half)
-{
-    __m128i x[4];
-    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
-    {
-        const __m128i *from = (const __m128i *)(const void *)(rows[i] + at);
-        x[i] = is_half ? _mm_loadl_epi64(from) : _mm_loadu_si128(from);
-    }
-    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(x[0]), x[1], 1), high = _mm256_inserti128_si256(_mm256_castsi128_si256(x[2]), x[3], 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 /* 16 dims of four keys in f32: x[0..3] in quarters, or x[0..1] of keys 0 and 1 and x[2..3] of keys 2 and 3. is_half: 8 dims, the rest 0. */
@@ -94,12 +75,12 @@ AVX512_INLINE void load_keys(__m512 *x, const uint8_t *const *rows, uint32_t d, 
         }
         return;
     case AVX512_BF16:
-        words[0] = load_lanes(rows, 2 * (size_t)d, false);
-        words[1] = is_half ? _mm512_setzero_si512() : load_lanes(rows, 2 * (size_t)d + 16, false);
+        words[0] = avx512_load_lanes(rows, 2 * (size_t)d, false);
+        words[1] = is_half ? _mm512_setzero_si512() : avx512_load_lanes(rows, 2 * (size_t)d + 16, false);
         break;
     default: {
         __m512i low, high;
-        avx512_lookup(load_lanes(rows, d, is_half), decoder, kind, &low, &high);
+        avx512_lookup(avx512_load_lanes(rows, d, is_half), decoder, kind, &low, &high);
         words[0] = _mm512_unpacklo_epi8(low, high);
         words[1] = _mm512_unpackhi_epi8(low, high);
     }
@@ -114,12 +95,6 @@ AVX512_INLINE void load_keys(__m512 *x, const uint8_t *const *rows, uint32_t d, 
  * apart. next: rows to prefetch. */
 typedef void score_fn(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                       const avx512_table *table);
-
-/* n_groups groups of four keys x n_vectors make `columns` of sums, four of which leave together. */
-AVX512_INLINE uint32_t column(uint32_t v, uint32_t g, const uint32_t n_vectors)
-{
-    return n_vectors == 1 ? g : n_vectors == 2 ? g / 2 * 4 + 2 * v + g % 2 : 4 * g + v;
-}
 
 AVX512_INLINE void score_dims(__m512 (*sum)[2], const float *q, int64_t q_stride, const uint8_t *const *rows, uint32_t d, const avx512_decoder *decoder,
                               const avx512_kind kind, const uint32_t n_vectors, const uint32_t n_groups, const bool is_half)
@@ -138,14 +113,14 @@ AVX512_INLINE void score_dims(__m512 (*sum)[2], const float *q, int64_t q_stride
                 const __m512 y = _mm512_load_ps(from + 4 * d + 16 * i);
                 AVX512_UNROLL for (uint32_t g = 0; g < n_groups; g++)
                 {
-                    __m512 *to = sum[column(v, g, n_vectors)];
+                    __m512 *to = sum[avx512_column(v, g, n_vectors)];
                     to[0] = _mm512_fmadd_ps(x[g][i], y, to[0]);
                 }
             } else {
                 const __m512 y = _mm512_load_ps(from + 2 * d + i % 2 * 16);
                 AVX512_UNROLL for (uint32_t g = 0; g < n_groups; g++)
                 {
-                    __m512 *to = &sum[column(v, g, n_vectors)][i / 2];
+                    __m512 *to = &sum[avx512_column(v, g, n_vectors)][i / 2];
                     *to = _mm512_fmadd_ps(x[g][i], y, *to);
                 }
             }
@@ -183,23 +158,7 @@ AVX512_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8
                 const __m512 z = avx512_sum4(sum[c][1], sum[c + 1][1], sum[c + 2][1], sum[c + 3][1]);
                 y = avx512_sum2_128(y, z);
             }
-            y = avx512_turn4(y);
-            switch (n_vectors) {
-            case 1:
-                _mm512_store_ps(s + j, y);
-                break;
-            case 2:
-                _mm256_store_ps(s + j + 2 * c, _mm512_castps512_ps256(y));
-                _mm256_store_ps(s + AVX512_BLOCK + j + 2 * c, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(y), 1)));
-                break;
-            default:
-                _mm_store_ps(s + j + c, _mm512_castps512_ps128(y));
-                _mm_store_ps(s + AVX512_BLOCK + j + c, _mm512_extractf32x4_ps(y, 1));
-                _mm_store_ps(s + 2 * AVX512_BLOCK + j + c, _mm512_extractf32x4_ps(y, 2));
-                if (n_vectors == 4) {
-                    _mm_store_ps(s + 3 * AVX512_BLOCK + j + c, _mm512_extractf32x4_ps(y, 3));
-                }
-            }
+            avx512_store_columns(s + j, c, avx512_turn4(y), n_vectors);
         }
     }
 }
@@ -216,7 +175,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
                               const bool is_whole)
 {
     const uint32_t size = avx512_size(kind);
-    __m512 sum[GROUP][4];
+    __m512 sum[AVX512_GROUP][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
         AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
@@ -268,18 +227,19 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const fl
 
 /* ---- one function for each kind and number of vectors ------------------------------------------------------------------------ */
 
-#define KIND_VECTORS(kind, n_vectors)                                                                                                       \
+#define SCORE(kind, n_vectors)                                                                                                               \
     static void score_##kind##_##n_vectors(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, const uint8_t *const *next, \
-                                           uint32_t n, uint32_t dim, const avx512_table *table)                                             \
-    {                                                                                                                                       \
-        score(s, q, q_stride, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                                         \
-    }                                                                                                                                       \
-    static void value_##kind##_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows,       \
-                                           const uint8_t *const *next, uint32_t n, uint32_t dim, const avx512_table *table)                 \
-    {                                                                                                                                       \
-        value(o, o_stride, keep, p, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                                   \
+                                           uint32_t n, uint32_t dim, const avx512_table *table)                                              \
+    {                                                                                                                                        \
+        score(s, q, q_stride, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                                          \
     }
-#define KIND(kind) KIND_VECTORS(kind, 1) KIND_VECTORS(kind, 2) KIND_VECTORS(kind, 3) KIND_VECTORS(kind, 4)
+#define VALUE(kind, n_vectors)                                                                                                         \
+    static void value_##kind##_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows,  \
+                                           const uint8_t *const *next, uint32_t n, uint32_t dim, const avx512_table *table)            \
+    {                                                                                                                                  \
+        value(o, o_stride, keep, p, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                              \
+    }
+#define KIND(kind) AVX512_FOUR(SCORE, kind) AVX512_FOUR(VALUE, kind)
 KIND(BYTE)
 KIND(BYTE_NUZ)
 KIND(I8)
@@ -287,83 +247,108 @@ KIND(F16)
 KIND(BF16)
 KIND(F32)
 
-#define KIND_ROW(way, kind) [AVX512_##kind] = { way##_##kind##_1, way##_##kind##_2, way##_##kind##_3, way##_##kind##_4 }
-#define KIND_ROWS(way) { KIND_ROW(way, BYTE), KIND_ROW(way, BYTE_NUZ), KIND_ROW(way, I8), KIND_ROW(way, F16), KIND_ROW(way, BF16), KIND_ROW(way, F32) }
-static score_fn *const scores[AVX512_KINDS][GROUP] = KIND_ROWS(score);
-static value_fn *const values[AVX512_KINDS][GROUP] = KIND_ROWS(value);
+#define ROW(name, kind) [AVX512_##kind] = AVX512_FOUR_NAMES(name, kind)
+#define ROWS(name) { ROW(name, BYTE), ROW(name, BYTE_NUZ), ROW(name, I8), ROW(name, F16), ROW(name, BF16), ROW(name, F32) }
+static score_fn *const scores[AVX512_KINDS][AVX512_GROUP] = ROWS(score);
+static value_fn *const values[AVX512_KINDS][AVX512_GROUP] = ROWS(value);
+
+/* ---- the parts ----------------------------------------------------------------------------------------------------------- */
+
+static size_t q_bytes(const oct_kv_spec *spec)
+{
+    return (size_t)(spec->dim_k + 15) / 16 * (in_quarters(avx512_kind_of(spec->k.dtype)) ? 64 : 32) * sizeof(float);
+}
+
+static void prepare(const oct_kv_spec *spec, void *q, const float *from, uint32_t n_most)
+{
+    (void)n_most;
+    spread_q(q, from, spec->dim_k, avx512_kind_of(spec->k.dtype));
+}
+
+static void score_any(const oct_kv_spec *spec, float *s, const void *q, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
+                      uint32_t n_vectors, uint32_t n_terms)
+{
+    (void)n_terms;
+    scores[avx512_kind_of(spec->k.dtype)][n_vectors - 1](s, q, (int64_t)(q_bytes(spec) / sizeof(float)), rows, next, n, spec->dim_k,
+                                                         avx512_table_of(spec->k.dtype));
+}
+
+static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
+                      const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
+{
+    values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
+}
+
+const avx512_few_scores oct__avx512_few_scores_f32 = { q_bytes, prepare, score_any };
+const avx512_few_values oct__avx512_few_values_f32 = { value_any };
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
 /* Scratch of a tile; q and the staging memory follow. */
 typedef struct few_scratch {
-    _Alignas(64) float s[GROUP * AVX512_BLOCK];
+    _Alignas(64) float s[AVX512_GROUP * AVX512_BLOCK];
     avx512_walk walk;
-    avx512_block visible; /* the keys of the block that one row sees */
-    float *q;             /* spread, [n_vectors][q_stride] */
-    int64_t q_stride;
+    avx512_block visible; /* the keys of a block that one row sees */
+    const avx512_few_scores *scores;
+    const avx512_few_values *values;
+    avx512_terms terms;
+    uint8_t *q; /* prepared, q_bytes apart */
+    size_t q_bytes;
 } few_scratch;
 
 /* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. */
 static void take_block(const oct__attn_tile *tile, few_scratch *x, const avx512_block *b, const avx512_block *next, uint32_t i0, uint32_t n_vectors)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
-    const avx512_kind k_kind = avx512_kind_of(spec->k.dtype), v_kind = avx512_kind_of(spec->v.dtype);
-    const uint32_t end = i0 + n_vectors, n_groups = (n_vectors + GROUP - 1) / GROUP;
+    const uint32_t end = i0 + n_vectors, n_groups = (n_vectors + AVX512_GROUP - 1) / AVX512_GROUP;
+    const uint32_t n_terms = avx512_block_terms(spec, b, &x->terms);
     for (uint32_t g = 0, i = i0; g < n_groups; g++) {
         const uint32_t n = (end - i + n_groups - g - 1) / (n_groups - g); /* groups of nearly one size */
-        float keep[GROUP];
-        scores[k_kind][n - 1](x->s, x->q + i * x->q_stride, x->q_stride, b->k, next->k, b->n, spec->dim_k, avx512_table_of(spec->k.dtype));
+        float keep[AVX512_GROUP];
+        x->scores->score(spec, x->s, x->q + i * x->q_bytes, b->k, next->k, b->n, n, n_terms);
         for (uint32_t v = 0; v < n; v++) {
             keep[v] = avx512_softmax_keys(tile, b, x->s + v * AVX512_BLOCK, &tile->m[i + v], &tile->z[i + v]);
         }
-        values[v_kind][n - 1](tile->o + i * tile->o_stride, tile->o_stride, keep, x->s, b->v, next->v, b->n, spec->dim_v, avx512_table_of(spec->v.dtype));
+        x->values->sum(spec, tile->o + i * tile->o_stride, tile->o_stride, keep, x->s, b->v, next->v, b->n, n);
         next = b; /* has been prefetched */
         i += n;
     }
 }
 
-/* Takes a block of which each row sees its own part. */
-static void take_edge(const oct__attn_tile *tile, few_scratch *x, const avx512_block *b)
+size_t oct__avx512_few_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const avx512_few_scores *with)
 {
-    for (uint32_t r = 0; r < tile->n_rows; r++) {
-        if (avx512_block_visible(&x->visible, tile, b, r)) {
-            take_block(tile, x, &x->visible, &x->visible, r * tile->n_heads, tile->n_heads);
-        }
-    }
+    return sizeof(few_scratch) + n_vectors * with->q_bytes(spec) + 2 * avx512_stage_bytes(spec);
 }
 
-static size_t q_floats(const oct_kv_spec *spec)
-{
-    return (size_t)(spec->dim_k + 15) / 16 * (in_quarters(avx512_kind_of(spec->k.dtype)) ? 64 : 32);
-}
-
-size_t oct__attn_few_scratch__avx512(const oct_kv_spec *spec, uint32_t n_vectors)
-{
-    return sizeof(few_scratch) + n_vectors * q_floats(spec) * sizeof(float) + 2 * avx512_stage_bytes(spec);
-}
-
-void oct__attn_few__avx512(const oct__attn_tile *tile)
+void oct__avx512_few_run(const oct__attn_tile *tile, const avx512_few_scores *with, const avx512_few_values *and_with, avx512_terms terms)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const uint32_t n_vectors = tile->n_rows * tile->n_heads;
-    few_scratch *x = tile->scratch;
     const avx512_block *b, *next;
+    few_scratch *x = tile->scratch;
 
-    x->q = (float *)(void *)(x + 1);
-    x->q_stride = (int64_t)q_floats(spec);
+    x->scores = with;
+    x->values = and_with;
+    x->terms = terms;
+    x->q = (uint8_t *)(x + 1);
+    x->q_bytes = with->q_bytes(spec);
     for (uint32_t i = 0; i < n_vectors; i++) {
-        spread_q(x->q + i * x->q_stride, tile->q + i * tile->q_stride, spec->dim_k, avx512_kind_of(spec->k.dtype));
+        with->prepare(spec, x->q + i * x->q_bytes, tile->q + i * tile->q_stride, terms.n_most);
         tile->m[i] = -INFINITY;
         tile->z[i] = 0.0f;
         memset(tile->o + i * tile->o_stride, 0, (spec->dim_v + 15) / 16 * 16 * sizeof(float));
     }
-    if (avx512_walk_begin(&x->walk, tile, (uint8_t *)(x->q + n_vectors * x->q_stride))) {
+    if (avx512_walk_begin(&x->walk, tile, x->q + n_vectors * x->q_bytes)) {
         do {
             avx512_walk_look(&x->walk, tile, &b, &next);
             if (avx512_all_see(tile, b->first, b->first + b->n)) {
                 take_block(tile, x, b, next, 0, n_vectors);
-            } else {
-                take_edge(tile, x, b);
+            } else { /* row by row, so that only visible keys are touched */
+                for (uint32_t r = 0; r < tile->n_rows; r++) {
+                    if (avx512_block_visible(&x->visible, tile, b, r)) {
+                        take_block(tile, x, &x->visible, &x->visible, r * tile->n_heads, tile->n_heads);
+                    }
+                }
             }
         } while (avx512_walk_step(&x->walk, b, next));
     }
@@ -372,20 +357,36 @@ void oct__attn_few__avx512(const oct__attn_tile *tile)
     }
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+size_t oct__avx512_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const avx512_few_scores *few_scores, const avx512_many_scores *many_scores,
+                           const avx512_many_values *many_values)
+{
+    const size_t few = oct__avx512_few_scratch(spec, n_vectors < OCT__AVX512_FEW ? n_vectors : OCT__AVX512_FEW, few_scores);
+    const size_t many = oct__avx512_many_scratch(spec, n_vectors, many_scores, many_values), most = few > many ? few : many;
+    const size_t f32 = few_scores == &oct__avx512_few_scores_f32 ? 0 : oct__attn_decode_scratch__avx512(spec, n_vectors);
+    return most > f32 ? most : f32;
+}
+
+void oct__avx512_run(const oct__attn_tile *tile, const avx512_few_scores *few_scores, const avx512_few_values *few_values,
+                     const avx512_many_scores *many_scores, const avx512_many_values *many_values, avx512_terms terms)
+{
+    if (terms.n == 0) {
+        oct__attn_decode__avx512(tile);
+    } else if (tile->n_rows * tile->n_heads <= OCT__AVX512_FEW) {
+        oct__avx512_few_run(tile, few_scores, few_values, terms);
+    } else {
+        oct__avx512_many_run(tile, many_scores, many_values, terms);
+    }
+}
 
 size_t oct__attn_decode_scratch__avx512(const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    const size_t few = oct__attn_few_scratch__avx512(spec, n_vectors < OCT__AVX512_FEW ? n_vectors : OCT__AVX512_FEW);
-    const size_t many = oct__attn_many_scratch__avx512(spec, n_vectors);
-    return few > many ? few : many;
+    return oct__avx512_scratch(spec, n_vectors, &oct__avx512_few_scores_f32, &oct__avx512_many_scores_f32, &oct__avx512_many_values_f32);
 }
 
 void oct__attn_decode__avx512(const oct__attn_tile *tile)
 {
-    if (tile->n_rows * tile->n_heads <= OCT__AVX512_FEW) {
-        oct__attn_few__avx512(tile);
-    } else {
-        oct__attn_many__avx512(tile);
-    }
+    oct__avx512_run(tile, &oct__avx512_few_scores_f32, &oct__avx512_few_values_f32, &oct__avx512_many_scores_f32, &oct__avx512_many_values_f32,
+                    (avx512_terms){ 1, 1, INFINITY });
 }

@@ -8,20 +8,15 @@
  * a V row with a NaN or an infinity is then kept out of the product and added only to the vectors that see it (0 x NaN is NaN).
  *
  * Threads: works in the tile's scratch and outputs. */
-#include "cpu/avx512.h"
 #include "cpu/avx512_many.h"
-
-#define KEYS 8u    /* of a score product: with 3 registers of vectors 24 accumulators; 3 more hold q, one a broadcast */
-#define SPAN 3u    /* registers of vectors of a score product */
-#define VECTORS 6u /* of a value product: with 4 registers of dims 24 accumulators */
 
 /* ---- products ------------------------------------------------------------------------------------------------------------- */
 
-/* s[key][lane] for KEYS keys and n x 16 lanes. q: [dim][n x 16]. */
+/* s[key][lane] for AVX512_KEYS keys and n x 16 lanes. q: [dim][n x 16]. */
 AVX512_INLINE void score_product(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim, const uint32_t n)
 {
-    __m512 sum[KEYS][SPAN];
-    AVX512_UNROLL for (uint32_t j = 0; j < KEYS; j++)
+    __m512 sum[AVX512_KEYS][AVX512_SPAN];
+    AVX512_UNROLL for (uint32_t j = 0; j < AVX512_KEYS; j++)
     {
         AVX512_UNROLL for (uint32_t l = 0; l < n; l++)
         {
@@ -29,12 +24,12 @@ AVX512_INLINE void score_product(float *s, size_t s_stride, const float *k, size
         }
     }
     for (uint32_t d = 0; d < dim; d++, q += 16 * n) {
-        __m512 x[SPAN];
+        __m512 x[AVX512_SPAN];
         AVX512_UNROLL for (uint32_t l = 0; l < n; l++)
         {
             x[l] = _mm512_load_ps(q + 16 * l);
         }
-        AVX512_UNROLL for (uint32_t j = 0; j < KEYS; j++)
+        AVX512_UNROLL for (uint32_t j = 0; j < AVX512_KEYS; j++)
         {
             const __m512 y = _mm512_set1_ps(k[j * k_stride + d]);
             AVX512_UNROLL for (uint32_t l = 0; l < n; l++)
@@ -43,7 +38,7 @@ AVX512_INLINE void score_product(float *s, size_t s_stride, const float *k, size
             }
         }
     }
-    AVX512_UNROLL for (uint32_t j = 0; j < KEYS; j++)
+    AVX512_UNROLL for (uint32_t j = 0; j < AVX512_KEYS; j++)
     {
         AVX512_UNROLL for (uint32_t l = 0; l < n; l++)
         {
@@ -62,13 +57,13 @@ SCORE(2)
 SCORE(3)
 
 typedef void score_product_fn(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim);
-static score_product_fn *const score_products[SPAN] = { score_1, score_2, score_3 };
+static score_product_fn *const score_products[AVX512_SPAN] = { score_1, score_2, score_3 };
 
 /* o[vector][dim] = o * keep + sum over n keys of p[key][vector] * v[key][dim], for n_vectors vectors and n_dims x 16 dims. */
 AVX512_INLINE void value_product(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
                                  uint32_t n, const uint32_t n_vectors, const uint32_t n_dims)
 {
-    __m512 sum[VECTORS][4];
+    __m512 sum[AVX512_VECTORS][4];
     AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
     {
         AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
@@ -117,92 +112,46 @@ VALUES(4)
 typedef void value_product_fn(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
                               uint32_t n);
 #define VALUE_ROW(n_dims) { value_1_##n_dims, value_2_##n_dims, value_3_##n_dims, value_4_##n_dims, value_5_##n_dims, value_6_##n_dims }
-static value_product_fn *const value_products[4][VECTORS] = { VALUE_ROW(1), VALUE_ROW(2), VALUE_ROW(3), VALUE_ROW(4) };
+static value_product_fn *const value_products[4][AVX512_VECTORS] = { VALUE_ROW(1), VALUE_ROW(2), VALUE_ROW(3), VALUE_ROW(4) };
 
-/* ---- scratch --------------------------------------------------------------------------------------------------------------- */
+/* ---- the parts ------------------------------------------------------------------------------------------------------------- */
 
 /* Strides carry 16 floats of padding: a power of two would put a column of rows into a few sets of L1. */
-typedef struct many_scratch {
-    avx512_many many;
-    size_t k_stride, v_stride;
-    float *q;     /* by group of up to SPAN registers: [dim_k][lanes of the group] */
-    float *k, *v; /* [AVX512_BLOCK][stride] */
-    uint8_t *stage;
-    avx512_walk walk;
-} many_scratch;
-
-/* Lays the scratch out from `memory` (NULL: only counts) and returns the bytes taken. */
-static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec, uint32_t n_vectors)
+static size_t padded(uint32_t dim)
 {
-    size_t at = avx512_round_64(sizeof(many_scratch));
-    at += avx512_many_lay_out(&x->many, memory != NULL ? memory + at : NULL, n_vectors);
-    x->k_stride = (spec->dim_k + 15u) / 16 * 16 + 16;
-    x->v_stride = (spec->dim_v + 15u) / 16 * 16 + 16;
-    AVX512_TAKE(x->q, memory, at, float, (size_t)x->many.n_lanes * spec->dim_k);
-    AVX512_TAKE(x->k, memory, at, float, AVX512_BLOCK * x->k_stride);
-    AVX512_TAKE(x->v, memory, at, float, AVX512_BLOCK * x->v_stride);
-    AVX512_TAKE(x->stage, memory, at, uint8_t, 2 * avx512_stage_bytes(spec));
-    return at;
+    return (dim + 15u) / 16 * 16 + 16;
 }
 
-size_t oct__attn_many_scratch__avx512(const oct_kv_spec *spec, uint32_t n_vectors)
+/* q by group of up to AVX512_SPAN registers: [dim_k][lanes of the group]. */
+static size_t q_bytes(const oct_kv_spec *spec, uint32_t n_lanes)
 {
-    many_scratch counted;
-    return lay_out(&counted, NULL, spec, n_vectors);
+    return (size_t)n_lanes * spec->dim_k * sizeof(float);
+}
+static size_t k_bytes(const oct_kv_spec *spec)
+{
+    return AVX512_BLOCK * padded(spec->dim_k) * sizeof(float);
+}
+static size_t v_bytes(const oct_kv_spec *spec)
+{
+    return AVX512_BLOCK * padded(spec->dim_v) * sizeof(float);
+}
+static size_t p_bytes(const oct_kv_spec *spec, uint32_t n_lanes)
+{
+    (void)spec, (void)n_lanes;
+    return 0;
 }
 
-/* Registers of vectors in the group that begins at register r: groups of nearly one size. */
-static uint32_t span_of(uint32_t n_registers, uint32_t r)
+static void prepare(const oct__attn_tile *tile, avx512_many *x, uint32_t n_most)
 {
-    const uint32_t n_groups = (n_registers + SPAN - 1) / SPAN;
-    for (uint32_t g = 0, begin = 0;; g++) {
-        const uint32_t end = n_registers * (g + 1) / n_groups;
-        if (begin == r) {
-            return end - begin;
-        }
-        begin = end;
-    }
-}
-
-static void transpose_q(const oct__attn_tile *tile, many_scratch *x)
-{
-    const uint32_t dim = tile->kv->spec.dim_k, n_registers = x->many.n_lanes / 16;
+    const uint32_t dim = tile->kv->spec.dim_k, n_registers = x->n_lanes / 16;
+    (void)n_most;
     for (uint32_t r = 0, n; r < n_registers; r += n) {
-        n = span_of(n_registers, r);
-        float *to = x->q + (size_t)16 * r * dim;
+        n = avx512_span(n_registers, r);
+        float *to = (float *)x->q + (size_t)16 * r * dim;
         for (uint32_t l = 0; l < 16 * n; l++) {
             const float *from = tile->q + avx512_lane_vector(tile, 16 * r + l) * tile->q_stride;
             for (uint32_t d = 0; d < dim; d++) {
                 to[d * 16 * n + l] = from[d];
-            }
-        }
-    }
-}
-
-/* ---- decoding -------------------------------------------------------------------------------------------------------------- */
-
-/* n rows of dim elements to f32 rows that are `stride` floats apart and end in zeros up to a multiple of 16. next: rows to prefetch. */
-AVX512_INLINE void decode(float *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
-                          const avx512_decoder *decoder, const avx512_kind kind)
-{
-    const uint32_t size = avx512_size(kind);
-    for (uint32_t j = 0; j < n; j++, to += stride) {
-        uint32_t d = 0;
-        avx512_prefetch(next[j], dim * size);
-        for (; d + 64 <= dim; d += 64) {
-            const avx512_chunk chunk = avx512_open(rows[j] + d * size, decoder, kind);
-            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
-            {
-                _mm512_store_ps(to + d + 16 * i, avx512_piece(&chunk, i, kind));
-            }
-        }
-        if (d < dim) {
-            const avx512_chunk chunk = avx512_open_some(rows[j] + d * size, dim - d, decoder, kind);
-            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
-            {
-                if (d + 16 * i < dim) {
-                    _mm512_store_ps(to + d + 16 * i, avx512_piece_some(&chunk, i, dim - d, kind));
-                }
             }
         }
     }
@@ -213,103 +162,193 @@ static void decode_rows(float *to, size_t stride, const uint8_t *const *rows, co
     const avx512_decoder decoder = avx512_decoder_of(avx512_table_of(dtype));
     switch (avx512_kind_of(dtype)) {
     case AVX512_BYTE:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_BYTE);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_BYTE);
         break;
     case AVX512_BYTE_NUZ:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_BYTE_NUZ);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_BYTE_NUZ);
         break;
     case AVX512_I8:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_I8);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_I8);
         break;
     case AVX512_F16:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_F16);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_F16);
         break;
     case AVX512_BF16:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_BF16);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_BF16);
         break;
     default:
-        decode(to, stride, rows, next, n, dim, &decoder, AVX512_F32);
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_F32);
     }
+}
+
+static void decode_k(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
+{
+    decode_rows(x->k, padded(spec->dim_k), rows, next, n, spec->dim_k, spec->k.dtype);
+}
+
+static void decode_v(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
+{
+    decode_rows(x->v, padded(spec->dim_v), rows, next, n, spec->dim_v, spec->v.dtype);
+}
+
+static void score_keys(const oct_kv_spec *spec, avx512_many *x, uint32_t lane, uint32_t n_registers, uint32_t from, uint32_t to, uint32_t n_terms)
+{
+    (void)n_terms;
+    for (uint32_t j = from / AVX512_KEYS * AVX512_KEYS; j < to; j += AVX512_KEYS) {
+        score_products[n_registers - 1](x->s + j * x->s_stride + lane, x->s_stride, (const float *)x->k + j * padded(spec->dim_k), padded(spec->dim_k),
+                                        (const float *)x->q + (size_t)lane * spec->dim_k, spec->dim_k);
+    }
+}
+
+static void sum_values(const oct__attn_tile *tile, const avx512_many *x, uint32_t i, uint32_t n_vectors, uint32_t d, uint32_t n_dims, uint32_t from,
+                       uint32_t to)
+{
+    const size_t stride = padded(tile->kv->spec.dim_v);
+    value_products[n_dims - 1][n_vectors - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->keep + i, x->s + from * x->s_stride + i, x->s_stride,
+                                              (const float *)x->v + from * stride + d, stride, to - from);
+}
+
+const avx512_many_scores oct__avx512_many_scores_f32 = { q_bytes, k_bytes, prepare, decode_k, score_keys };
+const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, sum_values };
+
+/* ---- scratch --------------------------------------------------------------------------------------------------------------- */
+
+/* Takes `bytes` at *at from memory (NULL: only counts). */
+static void *take(uint8_t *memory, size_t *at, size_t bytes)
+{
+    uint8_t *taken = memory != NULL ? memory + *at : NULL;
+    *at += avx512_round_64(bytes);
+    return taken;
+}
+
+/* Lays the scratch out from `memory` (NULL: only counts) and returns the bytes taken. */
+static size_t lay_out(avx512_many *x, uint8_t *memory, const oct_kv_spec *spec, uint32_t n_vectors, const avx512_many_scores *scores,
+                      const avx512_many_values *values)
+{
+    size_t at = avx512_round_64(sizeof(avx512_many));
+    x->n_lanes = (n_vectors + 15) / 16 * 16;
+    x->s_stride = x->n_lanes + 16;
+    x->s = take(memory, &at, AVX512_BLOCK * x->s_stride * sizeof(float));
+    x->m = take(memory, &at, x->n_lanes * sizeof(float));
+    x->z = take(memory, &at, x->n_lanes * sizeof(float));
+    x->keep = take(memory, &at, x->n_lanes * sizeof(float));
+    x->gain = take(memory, &at, x->n_lanes * sizeof(float));
+    x->low = take(memory, &at, x->n_lanes * sizeof(int32_t));
+    x->high = take(memory, &at, x->n_lanes * sizeof(int32_t));
+    x->row = take(memory, &at, padded(spec->dim_v) * sizeof(float));
+    x->q = take(memory, &at, scores->q_bytes(spec, x->n_lanes));
+    x->k = take(memory, &at, scores->k_bytes(spec));
+    x->v = take(memory, &at, values->v_bytes(spec));
+    x->p = take(memory, &at, values->p_bytes(spec, x->n_lanes));
+    x->stage = take(memory, &at, 2 * avx512_stage_bytes(spec));
+    return at;
+}
+
+size_t oct__avx512_many_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const avx512_many_scores *scores, const avx512_many_values *values)
+{
+    avx512_many counted;
+    return lay_out(&counted, NULL, spec, n_vectors, scores, values);
 }
 
 /* ---- a block --------------------------------------------------------------------------------------------------------------- */
 
-static void take_scores(const oct__attn_tile *tile, many_scratch *x, const avx512_block *b)
-{
-    const uint32_t dim = tile->kv->spec.dim_k, n_registers = x->many.n_lanes / 16;
-    for (uint32_t r = 0, n; r < n_registers; r += n) {
-        uint32_t from, to;
-        n = span_of(n_registers, r);
-        avx512_lanes_range(&x->many, 16 * r, 16 * (r + n), &from, &to);
-        for (uint32_t j = from / KEYS * KEYS; j < to; j += KEYS) {
-            score_products[n - 1](x->many.s + j * x->many.s_stride + 16 * r, x->many.s_stride, x->k + j * x->k_stride, x->k_stride,
-                                  x->q + (size_t)16 * r * dim, dim);
-        }
-        for (uint32_t lane = 16 * r; lane < 16 * (r + n); lane += 16) {
-            avx512_many_softmax(tile, &x->many, b, lane);
-        }
-    }
-}
-
-static void take_values(const oct__attn_tile *tile, many_scratch *x)
+static void take_values(const oct__attn_tile *tile, const avx512_many *x, const avx512_many_values *values)
 {
     const uint32_t dim = tile->kv->spec.dim_v, n_vectors = tile->n_rows * tile->n_heads;
-    const uint32_t n_parts = (n_vectors + VECTORS - 1) / VECTORS;
+    const uint32_t n_parts = (n_vectors + AVX512_VECTORS - 1) / AVX512_VECTORS;
     for (uint32_t d = 0; d < dim; d += 64) {
         const uint32_t n_dims = dim - d < 64 ? (dim - d + 15) / 16 : 4;
         /* Parts of nearly one size: a last part of one vector would wait for its few sums. */
         for (uint32_t part = 0, i = 0; part < n_parts; part++) {
             const uint32_t next = (uint32_t)((uint64_t)n_vectors * (part + 1) / n_parts);
             uint32_t from, to;
-            avx512_lanes_range(&x->many, i, next, &from, &to);
+            avx512_lanes_range(x, i, next, &from, &to);
             if (from < to) {
-                value_products[n_dims - 1][next - i - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->many.keep + i,
-                                                         x->many.s + from * x->many.s_stride + i, x->many.s_stride, x->v + from * x->v_stride + d,
-                                                         x->v_stride, to - from);
+                values->sum(tile, x, i, next - i, d, n_dims, from, to);
             }
             i = next;
         }
     }
 }
 
-static void take_block(const oct__attn_tile *tile, many_scratch *x, const avx512_block *b, const avx512_block *next)
+/* The V rows of a block that not all vectors see, without those that hold a NaN or an infinity: 0 x NaN is NaN. */
+static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const uint8_t **finite)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
-    avx512_many_ranges(tile, &x->many, b);
-    decode_rows(x->k, x->k_stride, b->k, next->k, (b->n + KEYS - 1) / KEYS * KEYS, spec->dim_k, spec->k.dtype);
-    take_scores(tile, x, b);
-    decode_rows(x->v, x->v_stride, b->v, next->v, b->n, spec->dim_v, spec->v.dtype);
-    x->many.n_odd = 0;
-    if (x->many.is_edge) {
-        for (uint32_t j = 0; j < b->n; j++) {
-            avx512_many_set_aside(&x->many, j, x->v + j * x->v_stride, spec->dim_v);
+    for (uint32_t j = 0; j < b->n; j++) {
+        decode_rows(x->row, 0, &b->v[j], &b->v[j], 1, spec->dim_v, spec->v.dtype);
+        finite[j] = b->v[j];
+        if (!avx512_is_finite(x->row, spec->dim_v)) {
+            x->odd[x->n_odd++] = j;
+            finite[j] = avx512_no_row;
         }
     }
-    take_values(tile, x);
-    for (uint32_t i = 0; i < x->many.n_odd; i++) {
-        const uint32_t j = x->many.odd[i];
-        decode_rows(x->v, x->v_stride, &b->v[j], &b->v[j], 1, spec->dim_v, spec->v.dtype);
-        avx512_many_add_odd(tile, &x->many, b, j, x->v);
+    finite[b->n] = avx512_no_row;
+}
+
+static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const avx512_block *next, const avx512_many_scores *scores,
+                       const avx512_many_values *values, avx512_terms terms)
+{
+    const oct_kv_spec *spec = &tile->kv->spec;
+    const uint32_t n_registers = x->n_lanes / 16;
+    const uint8_t *finite[AVX512_BLOCK + 1];
+
+    avx512_many_ranges(tile, x, b);
+    const uint32_t n_terms = x->is_edge ? terms.n_most : avx512_block_terms(spec, b, &terms);
+    scores->decode(spec, x, b->k, next->k, (b->n + AVX512_KEYS - 1) / AVX512_KEYS * AVX512_KEYS);
+    for (uint32_t r = 0, n; r < n_registers; r += n) {
+        uint32_t from, to;
+        n = avx512_span(n_registers, r);
+        avx512_lanes_range(x, 16 * r, 16 * (r + n), &from, &to);
+        scores->score(spec, x, 16 * r, n, from, to, n_terms);
+        for (uint32_t lane = 16 * r; lane < 16 * (r + n); lane += 16) {
+            avx512_many_softmax(tile, x, b, lane);
+            if (values->weigh != NULL) {
+                values->weigh(x, lane, b->n);
+            }
+        }
+    }
+    x->n_odd = 0;
+    if (x->is_edge) {
+        set_odd_rows_aside(tile, x, b, finite);
+    }
+    values->decode(spec, x, x->is_edge ? finite : b->v, next->v, b->n);
+    take_values(tile, x, values);
+    for (uint32_t i = 0; i < x->n_odd; i++) {
+        decode_rows(x->row, 0, &b->v[x->odd[i]], &b->v[x->odd[i]], 1, spec->dim_v, spec->v.dtype);
+        avx512_many_add_odd(tile, x, b, x->odd[i]);
     }
 }
 
 /* ---- the tile -------------------------------------------------------------------------------------------------------------- */
 
-void oct__attn_many__avx512(const oct__attn_tile *tile)
+void oct__avx512_many_run(const oct__attn_tile *tile, const avx512_many_scores *scores, const avx512_many_values *values, avx512_terms terms)
 {
-    many_scratch *x = tile->scratch;
+    const oct_kv_spec *spec = &tile->kv->spec;
+    const uint32_t n_vectors = tile->n_rows * tile->n_heads;
     const avx512_block *b, *next;
+    avx512_many *x = tile->scratch;
 
-    lay_out(x, tile->scratch, &tile->kv->spec, tile->n_rows * tile->n_heads);
-    transpose_q(tile, x);
-    avx512_many_begin(tile, &x->many);
+    lay_out(x, tile->scratch, spec, n_vectors, scores, values);
+    scores->prepare(tile, x, terms.n_most);
+    for (uint32_t lane = 0; lane < x->n_lanes; lane++) {
+        x->m[lane] = -INFINITY;
+        x->z[lane] = 0.0f;
+    }
+    for (uint32_t i = 0; i < n_vectors; i++) {
+        memset(tile->o + i * tile->o_stride, 0, (spec->dim_v + 15) / 16 * 16 * sizeof(float));
+    }
     if (avx512_walk_begin(&x->walk, tile, x->stage)) {
         do {
             avx512_walk_look(&x->walk, tile, &b, &next);
-            take_block(tile, x, b, next);
+            take_block(tile, x, b, next, scores, values, terms);
         } while (avx512_walk_step(&x->walk, b, next));
     }
-    avx512_many_end(tile, &x->many);
+    for (uint32_t i = 0; i < n_vectors; i++) {
+        tile->m[i] = x->m[i];
+        tile->z[i] = x->z[i];
+        avx512_leave(&tile->m[i], &tile->z[i], tile->o + i * tile->o_stride, spec->dim_v);
+    }
 }
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */

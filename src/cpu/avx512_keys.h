@@ -12,10 +12,10 @@
 
 #include <string.h>
 
+#include "cpu/avx512.h"
 #include "cpu/avx512_number.h"
 #include "kv/layout.h"
 #include "number/dtype.h"
-#include "plan/variant.h"
 
 /* ---- who sees what --------------------------------------------------------------------------------------------------------- */
 
@@ -55,7 +55,6 @@ AVX512_INLINE bool avx512_all_see(const oct__attn_tile *tile, int64_t first, int
 
 /* ---- blocks ---------------------------------------------------------------------------------------------------------------- */
 
-#define AVX512_BLOCK 64u
 #define AVX512_PAD 16u /* kernels take keys in groups of up to 16 */
 
 typedef struct avx512_block {

@@ -12,33 +12,23 @@ typedef struct avx512_many {
     size_t s_stride;
     float *s; /* [AVX512_BLOCK][s_stride]: raw products, then weights */
     float *m, *z, *keep;
+    float *gain;         /* by lane: what the int32 sums of the word values are worth */
     int32_t *low, *high; /* visible keys of the block by lane, counted from its first */
     bool is_edge;        /* some lane doesn't see some key of the block */
     uint32_t n_odd, odd[AVX512_BLOCK]; /* keys of the block whose V row is not finite and not seen by all */
+    void *q, *k, *v, *p;               /* in the forms that the parts give them */
+    float *row;                        /* one V row in f32 */
+    uint8_t *stage;
+    avx512_walk walk;
 } avx512_many;
 
+/* A score product takes 8 keys x 3 registers of vectors, which are 24 accumulators; 3 more hold q, one a broadcast. A value product takes 6
+ * vectors x 4 registers of dims. */
+#define AVX512_KEYS 8u
+#define AVX512_SPAN 3u
+#define AVX512_VECTORS 6u
+
 AVX512_INLINE size_t avx512_round_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/* Takes `count` elements at `at` bytes from memory (NULL: only counts). */
-#define AVX512_TAKE(field, memory, at, type, count)                              \
-    do {                                                                         \
-        (field) = (memory) != NULL ? (type *)(void *)((memory) + (at)) : NULL;   \
-        (at) += avx512_round_64((count) * sizeof(type));                         \
-    } while (0)
-
-static inline size_t avx512_many_lay_out(avx512_many *x, uint8_t *memory, uint32_t n_vectors)
-{
-    size_t at = 0;
-    x->n_lanes = (n_vectors + 15) / 16 * 16;
-    x->s_stride = x->n_lanes + 16; /* a power of two would put a column of rows into a few sets of L1 */
-    AVX512_TAKE(x->s, memory, at, float, AVX512_BLOCK * x->s_stride);
-    AVX512_TAKE(x->m, memory, at, float, x->n_lanes);
-    AVX512_TAKE(x->z, memory, at, float, x->n_lanes);
-    AVX512_TAKE(x->keep, memory, at, float, x->n_lanes);
-    AVX512_TAKE(x->low, memory, at, int32_t, x->n_lanes);
-    AVX512_TAKE(x->high, memory, at, int32_t, x->n_lanes);
-    return at;
-}
 
 AVX512_INLINE uint32_t avx512_lane_vector(const oct__attn_tile *tile, uint32_t lane)
 {
@@ -46,23 +36,16 @@ AVX512_INLINE uint32_t avx512_lane_vector(const oct__attn_tile *tile, uint32_t l
     return lane < last ? lane : last;
 }
 
-static inline void avx512_many_begin(const oct__attn_tile *tile, avx512_many *x)
+/* Registers of vectors in the group that begins at register r: groups of nearly one size. */
+static inline uint32_t avx512_span(uint32_t n_registers, uint32_t r)
 {
-    for (uint32_t lane = 0; lane < x->n_lanes; lane++) {
-        x->m[lane] = -INFINITY;
-        x->z[lane] = 0.0f;
-    }
-    for (uint32_t i = 0; i < tile->n_rows * tile->n_heads; i++) {
-        memset(tile->o + i * tile->o_stride, 0, (tile->kv->spec.dim_v + 15) / 16 * 16 * sizeof(float));
-    }
-}
-
-static inline void avx512_many_end(const oct__attn_tile *tile, const avx512_many *x)
-{
-    for (uint32_t i = 0; i < tile->n_rows * tile->n_heads; i++) {
-        tile->m[i] = x->m[i];
-        tile->z[i] = x->z[i];
-        avx512_leave(&tile->m[i], &tile->z[i], tile->o + i * tile->o_stride, tile->kv->spec.dim_v);
+    const uint32_t n_groups = (n_registers + AVX512_SPAN - 1) / AVX512_SPAN;
+    for (uint32_t g = 0, begin = 0;; g++) {
+        const uint32_t end = n_registers * (g + 1) / n_groups;
+        if (begin == r) {
+            return end - begin;
+        }
+        begin = end;
     }
 }
 
@@ -200,24 +183,49 @@ static inline void avx512_many_softmax(const oct__attn_tile *tile, avx512_many *
     }
 }
 
+/* ---- decoding -------------------------------------------------------------------------------------------------------------- */
+
+/* n rows of dim elements to f32 rows that are `stride` floats apart and end in zeros up to a multiple of 16. next: rows to prefetch. */
+AVX512_INLINE void avx512_decode(float *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
+                          const avx512_decoder *decoder, const avx512_kind kind)
+{
+    const uint32_t size = avx512_size(kind);
+    for (uint32_t j = 0; j < n; j++, to += stride) {
+        uint32_t d = 0;
+        avx512_prefetch(next[j], dim * size);
+        for (; d + 64 <= dim; d += 64) {
+            const avx512_chunk chunk = avx512_open(rows[j] + d * size, decoder, kind);
+            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            {
+                _mm512_store_ps(to + d + 16 * i, avx512_piece(&chunk, i, kind));
+            }
+        }
+        if (d < dim) {
+            const avx512_chunk chunk = avx512_open_some(rows[j] + d * size, dim - d, decoder, kind);
+            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            {
+                if (d + 16 * i < dim) {
+                    _mm512_store_ps(to + d + 16 * i, avx512_piece_some(&chunk, i, dim - d, kind));
+                }
+            }
+        }
+    }
+}
+
 /* ---- V rows that are not finite ---------------------------------------------------------------------------------------------- */
 
-/* Takes the decoded V row of key j out of the block when it holds a NaN or an infinity: 0 x NaN is NaN. For blocks with an edge. */
-static inline void avx512_many_set_aside(avx512_many *x, uint32_t j, float *row, uint32_t dim)
+static inline bool avx512_is_finite(const float *row, uint32_t dim)
 {
     const __m512i abs = _mm512_set1_epi32(INT32_MAX);
     __m512i largest = _mm512_setzero_si512();
     for (uint32_t d = 0; d < dim; d += 16) {
         largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_load_si512(row + d), abs));
     }
-    if (_mm512_cmpgt_epi32_mask(largest, _mm512_set1_epi32(0x7F7FFFFF)) != 0) {
-        x->odd[x->n_odd++] = j;
-        memset(row, 0, dim * sizeof(float));
-    }
+    return _mm512_cmpgt_epi32_mask(largest, _mm512_set1_epi32(0x7F7FFFFF)) == 0;
 }
 
-/* Adds it for the vectors that see it. */
-static inline void avx512_many_add_odd(const oct__attn_tile *tile, const avx512_many *x, const avx512_block *b, uint32_t j, const float *row)
+/* Adds the row of key j, now in x->row, for the vectors that see it. */
+static inline void avx512_many_add_odd(const oct__attn_tile *tile, const avx512_many *x, const avx512_block *b, uint32_t j)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     for (uint32_t i = 0; i < tile->n_rows * tile->n_heads; i++) {
@@ -227,7 +235,7 @@ static inline void avx512_many_add_odd(const oct__attn_tile *tile, const avx512_
         const __m512 weight = _mm512_set1_ps(x->s[j * x->s_stride + i]);
         for (uint32_t d = 0; d < spec->dim_v; d += 16) {
             float *o = tile->o + i * tile->o_stride + d;
-            _mm512_store_ps(o, _mm512_fmadd_ps(weight, _mm512_load_ps(row + d), _mm512_load_ps(o)));
+            _mm512_store_ps(o, _mm512_fmadd_ps(weight, _mm512_load_ps(x->row + d), _mm512_load_ps(o)));
         }
     }
 }

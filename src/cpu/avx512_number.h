@@ -62,6 +62,10 @@ AVX512_INLINE uint32_t avx512_size(avx512_kind kind)
     ((m) == 0 ? 0 : (m) == 1 ? ((unit) + 127) << 7 : (m) < 4 ? (((unit) + 128) << 7 | ((m) & 1) << 6) : (((unit) + 129) << 7 | ((m) & 3) << 5))
 #define AVX512_OF_E4M3FN(c) ((c) == 127 ? 0x7FC0 : (c) < 8 ? AVX512_SUBNORMAL(c, -9) : AVX512_NORMAL(c, 3, 7))
 #define AVX512_OF_E4M3FNUZ(c) ((c) < 8 ? AVX512_SUBNORMAL(c, -10) : AVX512_NORMAL(c, 3, 8))
+#define AVX512_INTEGER(c, top) (((top) + 127) << 7 | ((c) & ((1 << (top)) - 1)) << (7 - (top)))
+#define AVX512_OF_I8(c)                                                                                                             \
+    ((c) < 8 ? AVX512_SUBNORMAL(c, 0) : (c) < 16 ? AVX512_INTEGER(c, 3) : (c) < 32 ? AVX512_INTEGER(c, 4) : (c) < 64 ? AVX512_INTEGER(c, 5) \
+                                                                                                                   : AVX512_INTEGER(c, 6))
 #define AVX512_OF_E5M2(c) ((c) > 124 ? 0x7FC0 : (c) == 124 ? 0x7F80 : (c) < 4 ? AVX512_SUBNORMAL(c, -16) : AVX512_NORMAL(c, 2, 15))
 
 #define AVX512_8(X, c) X((c)), X((c) + 1), X((c) + 2), X((c) + 3), X((c) + 4), X((c) + 5), X((c) + 6), X((c) + 7)
@@ -70,7 +74,7 @@ AVX512_INLINE uint32_t avx512_size(avx512_kind kind)
         AVX512_8(X, (c) + 48), AVX512_8(X, (c) + 56)
 #define AVX512_128(X) { AVX512_64(X, 0), AVX512_64(X, 64) }
 
-/* Bytes of the bf16 by the low seven bits of a code. */
+/* Bytes of the bf16 by the low seven bits of a code, i8: of its magnitude. */
 typedef struct avx512_table { _Alignas(64) uint8_t low[128], high[128]; } avx512_table;
 
 #define AVX512_LOW_E4M3FN(c) (AVX512_OF_E4M3FN(c) & 0xFF)
@@ -79,16 +83,19 @@ typedef struct avx512_table { _Alignas(64) uint8_t low[128], high[128]; } avx512
 #define AVX512_HIGH_E4M3FNUZ(c) (AVX512_OF_E4M3FNUZ(c) >> 8)
 #define AVX512_LOW_E5M2(c) (AVX512_OF_E5M2(c) & 0xFF)
 #define AVX512_HIGH_E5M2(c) (AVX512_OF_E5M2(c) >> 8)
-static const avx512_table avx512_tables[3] = {
+#define AVX512_LOW_I8(c) (AVX512_OF_I8(c) & 0xFF)
+#define AVX512_HIGH_I8(c) (AVX512_OF_I8(c) >> 8)
+static const avx512_table avx512_tables[4] = {
     { AVX512_128(AVX512_LOW_E4M3FN), AVX512_128(AVX512_HIGH_E4M3FN) },
     { AVX512_128(AVX512_LOW_E4M3FNUZ), AVX512_128(AVX512_HIGH_E4M3FNUZ) },
     { AVX512_128(AVX512_LOW_E5M2), AVX512_128(AVX512_HIGH_E5M2) },
+    { AVX512_128(AVX512_LOW_I8), AVX512_128(AVX512_HIGH_I8) },
 };
 
-/* The table of an 8-bit float; that of another format is never looked at. */
+/* The table of an 8-bit format; that of another one is never looked at. */
 AVX512_INLINE const avx512_table *avx512_table_of(uint32_t dtype)
 {
-    return &avx512_tables[dtype == OCT_DTYPE_E4M3FNUZ ? 1 : dtype == OCT_DTYPE_E5M2 ? 2 : 0];
+    return &avx512_tables[dtype == OCT_DTYPE_E4M3FNUZ ? 1 : dtype == OCT_DTYPE_E5M2 ? 2 : dtype == OCT_DTYPE_I8 ? 3 : 0];
 }
 
 /* Where byte p of a row must come from, so that after the interleaving of low and high bytes (which works within 16-byte lanes, bytes 0-7
@@ -115,13 +122,15 @@ AVX512_INLINE avx512_decoder avx512_decoder_of(const avx512_table *t)
 /* The bytes of the bf16 of 64 codes. */
 AVX512_INLINE void avx512_lookup(__m512i codes, const avx512_decoder *d, avx512_kind kind, __m512i *low, __m512i *high)
 {
-    const __m512i sign = _mm512_set1_epi8((char)0x80);
-    *low = _mm512_permutex2var_epi8(d->low0, codes, d->low1);
-    *high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(d->high0, codes, d->high1), codes, sign, 0xF8); /* a | (b & c) */
-    if (kind == AVX512_BYTE_NUZ) {
-        const __mmask64 is_nan = _mm512_cmpeq_epi8_mask(codes, sign);
-        *low = _mm512_mask_mov_epi8(*low, is_nan, _mm512_set1_epi8((char)0xC0));
-        *high = _mm512_mask_mov_epi8(*high, is_nan, _mm512_set1_epi8(0x7F));
+    const __m512i top = _mm512_set1_epi8((char)0x80);
+    const __m512i index = kind == AVX512_I8 ? _mm512_abs_epi8(codes) : codes;
+    *low = _mm512_permutex2var_epi8(d->low0, index, d->low1);
+    *high = _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(d->high0, index, d->high1), codes, top, 0xF8); /* a | (b & c) */
+    if (kind == AVX512_BYTE_NUZ || kind == AVX512_I8) {
+        /* The code whose low seven bits don't tell it from 0: fnuz's NaN, and -128. */
+        const __mmask64 is_top = _mm512_cmpeq_epi8_mask(codes, top);
+        *low = _mm512_mask_mov_epi8(*low, is_top, _mm512_set1_epi8(kind == AVX512_I8 ? 0 : (char)0xC0));
+        *high = _mm512_mask_mov_epi8(*high, is_top, _mm512_set1_epi8(kind == AVX512_I8 ? (char)0xC3 : 0x7F));
     }
 }
 

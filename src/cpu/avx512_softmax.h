@@ -106,6 +106,19 @@ static inline float avx512_softmax_keys(const oct__attn_tile *tile, const avx512
     return keep;
 }
 
+/* ---- terms of q ------------------------------------------------------------------------------------------------------------- */
+
+/* Terms of q for a block that all vectors see. */
+static inline uint32_t avx512_block_terms(const oct_kv_spec *spec, const avx512_block *b, const avx512_terms *terms)
+{
+    const __m512 max = _mm512_set1_ps(terms->k_scale_max);
+    __mmask16 fine = 0xFFFF;
+    for (uint32_t i = 0; spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD && i < AVX512_BLOCK; i += 16) {
+        fine &= _mm512_cmp_ps_mask(_mm512_load_ps(b->k_scale + i), max, _CMP_LE_OQ); /* not a NaN */
+    }
+    return fine == 0xFFFF ? terms->n : terms->n_most;
+}
+
 /* ---- edges --------------------------------------------------------------------------------------------------------------------- */
 
 /* The keys of b that row r sees, as a block of their own; false when there is none. */

@@ -62,8 +62,9 @@ typedef struct way {
     oct__attn_fn *attn;
     oct__attn_scratch_fn *scratch;
     uint32_t tile_vectors;
-    bool i8_only;
+    uint32_t what; /* formats, bit n: oct_dtype n; and whether q is given in bf16 */
 } way;
+enum { BF16_Q = 1 << 16, ALL = 0xFE, FLOATS = 0x70, I8 = 1 << OCT_DTYPE_I8 };
 
 typedef struct shape {
     uint32_t layout, heads_kv, group, dim, page, dtype_k, dtype_v;
@@ -140,8 +141,10 @@ static void *attend(void *argument)
         scratch_bytes = need > scratch_bytes ? need : scratch_bytes;
     }
     float *q = rig_alloc((size_t)most * s->dim * 4), *o = rig_alloc((size_t)most * (s->dim + 16) * 4), *m = rig_alloc(most * 4), *z = rig_alloc(most * 4);
+    float *q_bf16 = rig_alloc((size_t)most * s->dim * 4);
     for (size_t i = 0; i < (size_t)most * s->dim; i++) {
         q[i] = rig_normal(&seed);
+        q_bf16[i] = oct__bf16_to_f32(oct__bf16_from_f32(q[i]));
     }
     oct__attn_tile t = { .kv = &r.kv, .n_heads = s->group, .causal = 1, .score_scale = 1.0f / sqrtf((float)s->dim), .q = q, .q_stride = s->dim, .o = o,
                          .o_stride = s->dim, .m = m, .z = z, .scratch = rig_alloc(scratch_bytes) };
@@ -150,6 +153,7 @@ static void *attend(void *argument)
         for (int w = 0; w < j->n_ways; w++) {
             const way *way = &j->ways[w];
             const uint32_t rows = way->tile_vectors / s->group < s->q_len ? way->tile_vectors / s->group : (uint32_t)s->q_len;
+            t.q = way->what & BF16_Q ? q_bf16 : q;
             pthread_barrier_wait(j->barrier);
             double flop = 0, seconds = 0, peak = fma_peak();
             pthread_barrier_wait(j->barrier);
@@ -183,6 +187,7 @@ static void *attend(void *argument)
     rig_layer_free(&r);
     free(pages);
     free(q);
+    free(q_bf16);
     free(o);
     free(m);
     free(z);
@@ -198,7 +203,7 @@ static void attention(const char *what, const shape *s, const way *ways, int n_w
     pthread_t threads[MAX_THREADS];
     pthread_barrier_t barrier;
     for (int w = 0; w < n_ways; w++) {
-        if (!ways[w].i8_only || s->dtype_k == OCT_DTYPE_I8) {
+        if (ways[w].what >> s->dtype_k & 1) {
             fit[n++] = ways[w];
         }
     }
@@ -236,8 +241,11 @@ static void attention(const char *what, const shape *s, const way *ways, int n_w
 }
 
 static const way decode_ways[] = {
-    { "avx2", oct__attn_decode__avx2, oct__attn_decode_scratch__avx2, 64, false },
-    { "avx512", oct__attn_decode__avx512, oct__attn_decode_scratch__avx512, 64, false },
+    { "avx2", oct__attn_decode__avx2, oct__attn_decode_scratch__avx2, 64, ALL },
+    { "avx512", oct__attn_decode__avx512, oct__attn_decode_scratch__avx512, 64, ALL },
+    { "bf16", oct__attn_decode__avx512bf16, oct__attn_decode_scratch__avx512bf16, 64, FLOATS },
+    { "bf16 q", oct__attn_decode__avx512bf16, oct__attn_decode_scratch__avx512bf16, 64, FLOATS | BF16_Q },
+    { "vnni", oct__attn_decode__avx512vnni, oct__attn_decode_scratch__avx512vnni, 64, I8 },
 };
 #define N_WAYS(ways) ((int)(sizeof(ways) / sizeof((ways)[0])))
 
@@ -264,8 +272,11 @@ static void bench_decode(bool cold)
 }
 
 static const way extend_ways[] = {
-    { "avx2", oct__attn_extend__avx2, oct__attn_extend_scratch__avx2, 64, false },
-    { "avx512", oct__attn_extend__avx512, oct__attn_extend_scratch__avx512, 128, false },
+    { "avx2", oct__attn_extend__avx2, oct__attn_extend_scratch__avx2, 64, ALL },
+    { "avx512", oct__attn_extend__avx512, oct__attn_extend_scratch__avx512, 128, ALL },
+    { "bf16", oct__attn_extend__avx512bf16, oct__attn_extend_scratch__avx512bf16, 128, FLOATS },
+    { "bf16 q", oct__attn_extend__avx512bf16, oct__attn_extend_scratch__avx512bf16, 128, FLOATS | BF16_Q },
+    { "vnni", oct__attn_extend__avx512vnni, oct__attn_extend_scratch__avx512vnni, 128, I8 },
 };
 
 static void bench_extend(void)

@@ -3,10 +3,13 @@
 #include "cpu/avx512.h"
 #include "cpu_avx512/machine.h"
 #include "cpu_avx512/tile.h"
+#include "cpu_avx512/ways.h"
+
+WAYS(f32, f32, f32, terms_f32)
 
 static const tile_way ways[] = {
-    { "few", oct__attn_few__avx512, oct__attn_few_scratch__avx512, 12, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
-    { "many", oct__attn_many__avx512, oct__attn_many_scratch__avx512, 130, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
+    { "few", few_f32, few_scratch_f32, 12, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
+    { "many", many_f32, many_scratch_f32, 130, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
     { "decode", oct__attn_decode__avx512, oct__attn_decode_scratch__avx512, 64, TILE_ALL_DTYPES, TILE_ALL_DTYPES, 1e-5, 1e-5 },
 };
 enum { N_WAYS = sizeof(ways) / sizeof(ways[0]) };

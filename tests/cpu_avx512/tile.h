@@ -136,9 +136,11 @@ static void problem_make(problem *p, uint64_t seed, const tile_way *way)
     const uint32_t n = t->n_rows * t->n_heads;
     p->q = rig_alloc((size_t)n * t->q_stride * sizeof(float));
     memset(p->q, 0, (size_t)n * t->q_stride * sizeof(float));
+    const bool is_bf16 = rig_below(s, 2);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t d = 0; d < spec->dim_k; d++) {
-            p->q[i * t->q_stride + d] = 2 * rig_normal(s);
+            const float x = 2 * rig_normal(s);
+            p->q[i * t->q_stride + d] = is_bf16 ? oct__bf16_to_f32(oct__bf16_from_f32(x)) : x;
         }
     }
     t->q = p->q;

@@ -40,15 +40,25 @@ int roster_machine_can(const oct__variant *variant)
     return 1;
 }
 
+static int takes_any_problem(const oct__variant *variant)
+{
+    for (uint32_t i = 0; i < variant->n_gates; i++)
+        if (!oct__fact_is_machine(variant->gates[i].fact))
+            return 0;
+    return 1;
+}
+
 int roster_all_ran(oct__op op, int64_t n)
 {
     uint32_t n_all;
     int all_ran = 1;
     const oct__variant *all = oct__variants(&n_all);
-    for (uint32_t i = 0; i < n_all; i++)
-        if (all[i].op == op && roster_machine_can(&all[i]) && isolate_n_ran(all[i].full_name) < n) {
-            fprintf(stderr, "%s was judged on %lld cases only, wanted %lld\n", all[i].full_name, (long long)isolate_n_ran(all[i].full_name), (long long)n);
+    for (uint32_t i = 0; i < n_all; i++) {
+        const int64_t wanted = takes_any_problem(&all[i]) ? n : n / 8;
+        if (all[i].op == op && roster_machine_can(&all[i]) && isolate_n_ran(all[i].full_name) < wanted) {
+            fprintf(stderr, "%s was judged on %lld cases only, wanted %lld\n", all[i].full_name, (long long)isolate_n_ran(all[i].full_name), (long long)wanted);
             all_ran = 0;
         }
+    }
     return all_ran;
 }

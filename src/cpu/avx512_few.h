@@ -1,0 +1,53 @@
+/* avx512_few.h: owns how score products of few vectors hold four keys in the four lanes of a register, whatever they multiply with. */
+#ifndef OCT_CPU_AVX512_FEW_H
+#define OCT_CPU_AVX512_FEW_H
+
+#include "cpu/avx512_softmax.h"
+
+/* ---- score products ---------------------------------------------------------------------------------------------------------- */
+
+/* Sixteen bytes of each of four rows, at `at`; or eight, zeros above. */
+AVX512_INLINE __m512i avx512_load_lanes(const uint8_t *const *rows, size_t at, const bool is_half)
+{
+    __m128i x[4];
+    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+    {
+        const __m128i *from = (const __m128i *)(const void *)(rows[i] + at);
+        x[i] = is_half ? _mm_loadl_epi64(from) : _mm_loadu_si128(from);
+    }
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(x[0]), x[1], 1), high = _mm256_inserti128_si256(_mm256_castsi128_si256(x[2]), x[3], 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* n_groups groups of four keys x n_vectors make `columns` of sums, four of which leave together. */
+AVX512_INLINE uint32_t avx512_column(uint32_t v, uint32_t g, const uint32_t n_vectors)
+{
+    return n_vectors == 1 ? g : n_vectors == 2 ? g / 2 * 4 + 2 * v + g % 2 : 4 * g + v;
+}
+
+/* Four columns [column][key] to s[vector][AVX512_BLOCK], from column c of the step on. */
+AVX512_INLINE void avx512_store_columns(float *s, uint32_t c, __m512 y, const uint32_t n_vectors)
+{
+    switch (n_vectors) {
+    case 1:
+        _mm512_store_ps(s, y);
+        break;
+    case 2:
+        _mm256_store_ps(s + 2 * c, _mm512_castps512_ps256(y));
+        _mm256_store_ps(s + AVX512_BLOCK + 2 * c, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(y), 1)));
+        break;
+    default:
+        _mm_store_ps(s + c, _mm512_castps512_ps128(y));
+        _mm_store_ps(s + AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 1));
+        _mm_store_ps(s + 2 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 2));
+        if (n_vectors == 4) {
+            _mm_store_ps(s + 3 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 3));
+        }
+    }
+}
+
+/* Defines, for vectors 1 to 4, name_kind_1 .. name_kind_4 as calls of an always-inlined `name` with constants behind the arguments. */
+#define AVX512_FOUR(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
+#define AVX512_FOUR_NAMES(name, kind) { name##_##kind##_1, name##_##kind##_2, name##_##kind##_3, name##_##kind##_4 }
+
+#endif
