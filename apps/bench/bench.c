@@ -4,7 +4,7 @@
 #include "apps/bench/bench.h"
 #include "apps/output.h"
 
-static const app_command *const benches[] = { &app_command_bench_attn, &app_command_bench_regret };
+static const app_command *const benches[] = { &app_command_bench_attn, &app_command_bench_model, &app_command_bench_regret };
 enum { N_BENCHES = sizeof(benches) / sizeof(benches[0]), PREFIX = sizeof("bench ") - 1 };
 
 const app_command *app_bench_find(const char *name)

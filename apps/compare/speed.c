@@ -67,8 +67,8 @@ double compare_speed_work(const compare_speed_options *o, const compare_format *
     return work;
 }
 
-static oct_status go_to(compare_runner *runner, const compare_speed_options *o, uint32_t depth, uint32_t after, app_progress *progress,
-                        oct_error *error)
+oct_status compare_speed_go_to(compare_runner *runner, const compare_speed_options *o, uint32_t depth, uint32_t after, app_progress *progress,
+                               oct_error *error)
 {
     oct_status status = OCT_OK;
     for (bool there = false; !there && status == OCT_OK;) {
@@ -89,14 +89,14 @@ static oct_status take_turn(compare_runner *runner, const compare_speed_options 
                             app_progress *progress, oct_error *error)
 {
     const float *logits;
-    oct_status status = go_to(runner, o, depth, o->prefill_tokens, progress, error);
+    oct_status status = compare_speed_go_to(runner, o, depth, o->prefill_tokens, progress, error);
     if (status == OCT_OK) {
         const double begin = oct__clock_seconds();
         status = compare_runner_step(runner, o->tokens, o->prefill_tokens, 1, &logits, error);
         *prefill = oct__clock_seconds() - begin;
     }
     if (status == OCT_OK) {
-        status = go_to(runner, o, depth, o->decode_tokens + 1, progress, error);
+        status = compare_speed_go_to(runner, o, depth, o->decode_tokens + 1, progress, error);
     }
     /* The first step finds cold caches and a graph to build: it warms up. */
     for (uint32_t i = 0; i <= o->decode_tokens && status == OCT_OK; i++) {

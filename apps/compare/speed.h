@@ -26,6 +26,11 @@ typedef struct compare_speed_options {
 /* Cuts depths to what a context leaves for a prefill or a decode after it, sorts them and drops what is double. */
 void compare_speed_depths(compare_speed_options *options, uint32_t context_tokens);
 
+/* Brings the runner to a depth, for a measurement that appends `after` tokens; uses tokens, n_tokens and step_rows of the options. CANCELLED after
+ * Ctrl-C. */
+oct_status compare_speed_go_to(compare_runner *runner, const compare_speed_options *options, uint32_t depth, uint32_t after, app_progress *progress,
+                               oct_error *error);
+
 /* In the unit of compare_quality_work: tokens of a prefill at depth 0. */
 double compare_speed_work(const compare_speed_options *options, const compare_format *formats, uint32_t n_formats);
 

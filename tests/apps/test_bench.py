@@ -57,6 +57,15 @@ WRONG = [
     (["bench", "regret", "--budget", "0"], "--budget"),
     (["bench", "regret", "-o", "md"], "md"),
     (["bench", "regret", "stray"], "stray"),
+    (["bench", "model"], "-m"),
+    (["bench", "model", "-m", "x", "-p", "1,x"], "-p"),
+    (["bench", "model", "-m", "x", "-p", "0", "-n", "0"], "nothing to measure"),
+    (["bench", "model", "-m", "x", "-ctk", "q8_0"], "q8_0"),
+    (["bench", "model", "-m", "x", "-ctk", "e4m3:layer"], "calibrated"),
+    (["bench", "model", "-m", "x", "--peers", "ggml"], "--peers"),
+    (["bench", "model", "-m", "x", "--peers", "llama", "--peer-types", "q2"], "q2"),
+    (["bench", "model", "-m", "x", "-o", "sql"], "sql"),
+    (["bench", "model", "-m", "x", "-r", "32"], "-r"),
 ]
 
 
@@ -162,3 +171,28 @@ def test_regret_of_a_single_variant_is_none(octavo, rates):
     typed = ["bench", "regret", "-t", "1", "--problems", "2", "--budget", "1", "--no-16-bit", *(["--deny", ",".join(others)] if others else [])]
     text = octavo(*typed).out
     assert "median 0.0 %, p95 0.0 %, worst 0.0 %" in text and "8-bit" not in text
+
+
+# ---- whole models -----------------------------------------------------------------------------------------------------------
+
+MODEL_KEYS = "backend cpu model_filename model_type model_size model_n_params n_threads type_k type_v n_prompt n_gen n_depth median_ns median_ts spread_ts".split()
+
+
+def test_models_in_the_form_of_llama_bench(octavo, tiny):
+    typed = ["bench", "model", "-m", tiny, "-p", "16,0", "-n", "4", "-d", "0,64", "-ctk", "f16,i8+rot", "-ctv", "f16,e4m3", "-t", "1", "-r", "2", "--peers", "llama"]
+    rows = json.loads(octavo(*typed, "-o", "json").out)
+    caches = [("octavo", k, v) for k in ("f16", "i8+rot") for v in ("f16", "e4m3")] + [("llama.cpp", "f16", "f16"), ("llama.cpp", "q8_0", "q8_0")]
+    tests = [(p, n, d) for d in (0, 64) for p, n in ((16, 0), (0, 4))]
+    assert [(row["backend"], row["type_k"], row["type_v"], row["n_prompt"], row["n_gen"], row["n_depth"]) for row in rows] == [cache + test for cache in caches for test in tests]
+    for row in rows:
+        assert list(row) == MODEL_KEYS and row["model_filename"] == str(tiny) and row["n_threads"] == 1
+        assert row["median_ts"] > 0 and row["spread_ts"] >= 0
+    quick = [*typed[:4], "-p", "8", "-n", "0", "-t", "1", "-r", "1"]
+    assert "| pp8 |" in octavo(*quick).out and "type\\_k" in octavo(*quick).out
+    assert list(csv.reader(io.StringIO(octavo(*quick, "-o", "csv").out)))[0] == MODEL_KEYS
+    assert list(json.loads(octavo(*quick, "-o", "jsonl").out)) == MODEL_KEYS
+
+
+def test_a_model_that_is_none_or_too_short(octavo, tiny, tmp_path):
+    assert "absent.gguf" in octavo("bench", "model", "-m", tmp_path / "absent.gguf", check=1).err
+    assert "longer than the model" in octavo("bench", "model", "-m", tiny, "-d", "100000", check=2).err
