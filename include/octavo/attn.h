@@ -27,14 +27,16 @@ typedef struct oct_attn_args {
      * Keys before kv_len - n are not masked. Applied together with the causal and window rule. */
     const uint32_t *mask;
     int64_t mask_row_stride;        /* in 32-bit words */
+    void *stream;                   /* on a GPU: the one that the plan's update went to, or one ordered after it; NULL on the CPU */
 } oct_attn_args;
 
-/* Runs the plan's batch over one layer with the context's threads. Never allocates. Errors: INVALID_ARGUMENT (names nothing: see
- * oct_attn_check), OK otherwise. */
+/* Runs the plan's batch over one layer with the context's threads; on a GPU enqueues it, device pointers in args. Never allocates, never
+ * waits for a GPU, and is legal inside a graph capture. Errors: INVALID_ARGUMENT (names nothing: see oct_attn_check); on a GPU also
+ * DEVICE_FAULT. */
 OCT_API oct_status oct_attn_run(oct_plan *plan, const oct_attn_args *args);
 
-/* The share of thread ith of nth: all nth call it once with the same args and nth <= the plan's max_threads; the call that
- * follows (next layer, next update) must wait for all of them. Parts never wait for each other. */
+/* The share of thread ith of nth, on the CPU (a GPU's work has no shares: UNSUPPORTED): all nth call it once with the same args and nth <= the plan's
+ * max_threads; the call that follows (next layer, next update) must wait for all of them. Parts never wait for each other. */
 OCT_API oct_status oct_attn_run_part(oct_plan *plan, const oct_attn_args *args, uint32_t ith, uint32_t nth);
 
 /* The check that run makes, with words. */
@@ -57,6 +59,7 @@ typedef struct oct_attn_merge_args {
     int64_t merged_row_stride, merged_head_stride;
     float *lse_merged;
     int64_t lse_merged_row_stride, lse_merged_head_stride;
+    void *stream;                   /* on a GPU, where all pointers are the device's; NULL on the CPU */
 } oct_attn_merge_args;
 
 OCT_API oct_status oct_attn_merge(oct_context *context, const oct_attn_merge_args *args);

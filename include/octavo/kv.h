@@ -105,12 +105,12 @@ typedef struct oct_kv_pool_options {
     oct_kv_spec spec;
 } oct_kv_pool_options;
 
-/* Pages are zero-filled lazily by the system; static scales start unset and MUST be set before the pool's layers can be used,
+/* On a GPU context the memory is the device's, zero-filled at creation. Else pages are zero-filled lazily by the system. Static scales start unset and MUST be set before the pool's layers can be used,
  * so that no scale silently stays 1. One writer at a time; readers and the writer are the caller's to order. */
 OCT_API oct_status oct_kv_pool_create(oct_context *context, const oct_kv_pool_options *options, oct_kv_pool **pool, oct_error *error);
 OCT_API void oct_kv_pool_destroy(oct_kv_pool *pool);
 
-/* Sets the static scales of one layer: 1, heads, or heads * dim numbers by the mode (TENSOR: layer must be 0 and serves all).
+/* Sets the static scales of one layer (on a GPU it waits until they are there): 1, heads, or heads * dim numbers by the mode (TENSOR: layer must be 0 and serves all).
  * Every number must be finite and > 0. which: 0 for K, 1 for V. INVALID_ARGUMENT names layer, head and value. */
 OCT_API oct_status oct_kv_pool_set_scale(oct_kv_pool *pool, uint32_t layer, uint32_t which, const float *scale, size_t n, oct_error *error);
 
@@ -119,7 +119,9 @@ OCT_API oct_status oct_kv_pool_layer(const oct_kv_pool *pool, uint32_t layer, oc
 
 OCT_API uint64_t oct_kv_pool_bytes(const oct_kv_pool *pool);   /* pages and scales, all layers */
 
-/* Copies one page in every layer of the pool, scales included (copy-on-write). */
+/* Copies one page in every layer of the pool, scales included (copy-on-write). On a GPU by way of the host: it waits for the default stream
+ * and for its own copies, so whatever writes the page must have run (oct_device_wait); not inside a graph capture. Errors: INVALID_ARGUMENT; on
+ * a GPU also UNSUPPORTED (a capture), DEVICE_FAULT. */
 OCT_API oct_status oct_kv_pool_copy_page(oct_kv_pool *pool, int32_t from, int32_t to);
 
 /* ---- the write ---------------------------------------------------------------------------------------------- */
@@ -161,12 +163,17 @@ typedef struct oct_kv_write_args {
     oct_kv_counts *v_counts;
     uint32_t n_counts;
     uint32_t reserved2;
+    void *stream;                       /* on a GPU, where all pointers but the layers and rope themselves are the device's, and only entry 0
+                                         * of the counts is added to; NULL on the CPU */
+    uint32_t *refused;                  /* on a GPU with checked: u32[1], set to 1 when a slot was >= capacity and nothing was written, else to 0.
+                                         * NULL otherwise */
 } oct_kv_write_args;
 
-/* Quantises and stores K and V in one pass. Never allocates. Errors: INVALID_ARGUMENT (names the argument), UNSUPPORTED. */
+/* Quantises and stores K and V in one pass; on a GPU enqueues it. Never allocates. Errors: INVALID_ARGUMENT (names the argument), UNSUPPORTED,
+ * DEVICE_FAULT. */
 OCT_API oct_status oct_kv_write(oct_context *context, const oct_kv_write_args *args);
 
-/* The share of thread ith of nth, for callers that bring their own threads: all nth call it with the same args; whoever reads the
+/* The share of thread ith of nth, for callers that bring their own threads, on the CPU (a GPU: UNSUPPORTED): all nth call it with the same args; whoever reads the
  * pages waits for all of them. The argument check is the same in each; in error nobody has written. */
 OCT_API oct_status oct_kv_write_part(oct_context *context, const oct_kv_write_args *args, uint32_t ith, uint32_t nth);
 

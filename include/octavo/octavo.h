@@ -4,6 +4,7 @@
 
 #include "octavo/attn.h"
 #include "octavo/context.h"
+#include "octavo/device.h"
 #include "octavo/kv.h"
 #include "octavo/page.h"
 #include "octavo/plan.h"

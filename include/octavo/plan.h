@@ -29,9 +29,15 @@ typedef struct oct_attn_spec {
     uint32_t reserved;
     const char *force_variant; /* NULL, or names "attn_decode.avx2,attn_extend.scalar": use these or fail */
     const char *deny_variant;  /* NULL, or names of variants never to use */
+    /* The largest step, on a GPU: all > 0, since the plan's memory on the device is taken once, for all steps. The CPU does not look at them. */
+    uint32_t max_sequences;
+    uint32_t reserved2;
+    int64_t max_rows;          /* query rows of a step */
+    int64_t max_keys;          /* of the longest sequence */
 } oct_attn_spec;
 
-/* A step's batch. Pointers are read during update only. Sequence b has query rows qo_indptr[b] .. qo_indptr[b+1] - 1.
+/* A step's batch. Pointers are read during update only; on a GPU they are the device's, and are read when the kernels of update and of the
+ * runs after it run, so that a captured graph follows what stands there then. Sequence b has query rows qo_indptr[b] .. qo_indptr[b+1] - 1.
  * Keys in one of two forms:
  *   padded:     block_table int32[n_sequences][max_pages] and seq_lens int32[n_sequences];
  *   compressed: kv_indptr int32[n_sequences + 1], kv_indices, kv_last_page_len int32[n_sequences] (0 where a sequence has no page).
@@ -47,25 +53,28 @@ typedef struct oct_attn_batch {
     const int32_t *kv_indices;
     const int32_t *kv_last_page_len;
     int64_t n_pages;           /* pages of the pool: every index used must be below it */
+    void *stream;              /* on a GPU: where update enqueues; NULL on the CPU */
 } oct_attn_batch;
 
 typedef struct oct_plan_info {
     uint32_t struct_size;
     uint32_t n_sequences;
     int64_t n_rows, n_items, n_items_split, n_keys;
-    uint64_t workspace_bytes;  /* owned by the plan */
+    uint64_t workspace_bytes;  /* owned by the plan; on a GPU the device's. Counts other than n_sequences are 0 there */
     double predicted_seconds;
     char decode_variant[32];   /* "" when no row of the batch needs it */
     char extend_variant[32];
 } oct_plan_info;
 
-/* Chooses variants. Errors: INVALID_ARGUMENT (spec illegal; unknown variant name), UNSUPPORTED (forced variant's gate fails, or
- * everything that could serve is denied; the text says which gate). */
+/* Chooses variants; on a GPU also takes the device memory of all steps. Errors: INVALID_ARGUMENT (spec illegal; unknown variant name),
+ * UNSUPPORTED (forced variant's gate fails, or everything that could serve is denied; the text says which gate), OUT_OF_MEMORY, DEVICE_FAULT. */
 OCT_API oct_status oct_plan_create(oct_context *context, const oct_attn_spec *spec, oct_plan **plan, oct_error *error);
 OCT_API void oct_plan_destroy(oct_plan *plan);
 
 /* Takes over a step. May allocate when the batch outgrows what the plan has held so far. One thread at a time, not during a run.
- * Errors: INVALID_ARGUMENT (metadata; names the sequence and value), OUT_OF_MEMORY. After an error the plan holds an empty batch. */
+ * On a GPU it enqueues one kernel that reads the metadata there, allocates nothing, and is legal inside a graph capture: a replay plans
+ * anew. The host does not see the metadata, so what a step holds is not checked; see oct_plan_status in octavo/device.h.
+ * Errors: INVALID_ARGUMENT (metadata; names the sequence and value), OUT_OF_MEMORY, DEVICE_FAULT. After an error the plan holds an empty batch. */
 OCT_API oct_status oct_plan_update(oct_plan *plan, const oct_attn_batch *batch, oct_error *error);
 
 OCT_API oct_status oct_plan_info_get(const oct_plan *plan, oct_plan_info *info);
@@ -77,8 +86,9 @@ OCT_API size_t oct_plan_explain(const oct_plan *plan, uint32_t format, char *tex
 /* The same for kv_write. */
 OCT_API size_t oct_kv_write_explain(oct_context *context, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t format, char *text, size_t size);
 
-/* The names of the variants built in, "op.name", by index from 0; NULL past the end. Any thread. */
+/* The names of the CPU's variants, "op.name", by index from 0, and of those that a context chooses among; NULL past the end. Any thread. */
 OCT_API const char *oct_variant_name(uint32_t index);
+OCT_API const char *oct_context_variant_name(const oct_context *context, uint32_t index);
 
 #ifdef __cplusplus
 }

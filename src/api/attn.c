@@ -7,8 +7,9 @@
 #include <math.h>
 
 #include "api/check.h"
-#include "api/context.h"
+#include "api/device.h"
 #include "api/struct.h"
+#include "device/backend.h"
 #include "host/error.h"
 #include "number/dtype.h"
 #include "number/scale.h"
@@ -23,15 +24,21 @@ typedef struct checked_run {
     oct_kv_layer layer;
 } checked_run;
 
-/* The scale of an 8-bit operand: there when the format needs it and only then, finite and > 0. */
-static oct_status check_operand_scale(const float *scale, uint32_t dtype, const char *key, const char *where, oct_error *error)
+/* The rows that operands must have room for: those of the batch, or of the largest one where only the device knows. */
+static int64_t rows_of(const oct_plan *plan)
+{
+    return plan->on_device == NULL ? plan->batch.n_rows : oct__backend_plan_sequences(plan->on_device) > 0 ? plan->spec.max_rows : 0;
+}
+
+/* The scale of an 8-bit operand: there when the format needs it and only then, finite and > 0 as far as the host can see. */
+static oct_status check_operand_scale(const float *scale, uint32_t dtype, bool on_device, const char *key, const char *where, oct_error *error)
 {
     const bool needed = oct__dtype_is_8bit(dtype);
     if (needed != (scale != NULL)) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.%s is %s; %s", key, needed ? "NULL" : "given",
                               needed ? "an 8-bit operand needs one" : "nothing would read it, so it must be NULL");
     }
-    if (needed && ((uintptr_t)scale % sizeof(float) != 0 || !oct__scale_is_valid(scale[0]))) {
+    if (needed && ((uintptr_t)scale % sizeof(float) != 0 || (!on_device && !oct__scale_is_valid(scale[0])))) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.%s is not an aligned f32 that is finite and > 0", key);
     }
     return OCT_OK;
@@ -41,7 +48,7 @@ static oct_status check_operands(const checked_run *r, const char *where, oct_er
 {
     const oct_attn_spec *spec = &r->plan->spec;
     const oct_attn_args *args = &r->args;
-    const int64_t rows = r->plan->batch.n_rows;
+    const int64_t rows = rows_of(r->plan);
     const uint32_t q_bytes = oct__dtype_size_bytes(spec->q_dtype), out_bytes = oct__dtype_size_bytes(spec->out_dtype);
     oct_status status = oct__check_pointer(args->q, q_bytes, rows, "args.q", where, error);
     if (status == OCT_OK) {
@@ -81,7 +88,7 @@ static oct_status check_sink(const checked_run *r, const char *where, oct_error 
     if ((uintptr_t)sink % sizeof(float) != 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.sink is not aligned to f32");
     }
-    for (uint32_t head = 0; sink != NULL && head < spec->heads_q; head++) {
+    for (uint32_t head = 0; sink != NULL && r->plan->on_device == NULL && head < spec->heads_q; head++) {
         if (isnan(sink[head]) || sink[head] == INFINITY) {
             return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.sink[%" PRIu32 "] is %g; must be finite or -inf", head, (double)sink[head]);
         }
@@ -92,7 +99,9 @@ static oct_status check_sink(const checked_run *r, const char *where, oct_error 
 static oct_status check_mask(const checked_run *r, const char *where, oct_error *error)
 {
     const oct_attn_spec *spec = &r->plan->spec;
-    const int64_t rows = r->plan->batch.n_rows, words = ((int64_t)r->plan->batch.longest_rows + 31) / 32;
+    /* The rows of a sequence are not known of a batch on a device: a word holds the first 32. */
+    const int32_t longest_rows = r->plan->on_device != NULL ? 1 : r->plan->batch.longest_rows;
+    const int64_t rows = rows_of(r->plan), words = ((int64_t)longest_rows + 31) / 32;
     const bool expected = spec->has_mask != 0;
     if ((r->args.mask != NULL && !expected) || (r->args.mask == NULL && expected && rows > 0)) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.mask is %s, but the plan's has_mask is %" PRIu32, expected ? "NULL" : "given", spec->has_mask);
@@ -103,7 +112,7 @@ static oct_status check_mask(const checked_run *r, const char *where, oct_error 
     const oct__axis axis = { rows, r->args.mask_row_stride };
     if (expected && !oct__axes_are_apart(&axis, 1, words, sizeof(uint32_t))) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.mask_row_stride is %" PRId64 "; must be at least %" PRId64 " words for %" PRId32 " rows of one sequence",
-                              r->args.mask_row_stride, words, r->plan->batch.longest_rows);
+                              r->args.mask_row_stride, words, longest_rows);
     }
     return OCT_OK;
 }
@@ -114,14 +123,21 @@ static oct_status check_run(checked_run *r, const oct_plan *plan, const oct_attn
     if (plan == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "plan is NULL");
     }
-    oct_status status = oct__struct_read(&r->args, sizeof(r->args), sizeof(r->args), given, "args", where, error);
+    const bool on_device = plan->on_device != NULL;
+    oct_status status = oct__struct_read(&r->args, sizeof(r->args), offsetof(oct_attn_args, stream), given, "args", where, error);
     if (status != OCT_OK) {
         return status;
+    }
+    if (plan->machine->is_recorded) {
+        return oct__error_set(error, OCT_UNSUPPORTED, where, "the plan is of a recorded machine, where nothing can run");
+    }
+    if (!on_device && r->args.stream != NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.stream is given; must be NULL on the CPU");
     }
     if (r->args.reserved != 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.reserved is %" PRIu32 "; must be 0", r->args.reserved);
     }
-    status = oct__check_layer(&r->layer, r->args.layer, OCT__LAYER_KEYS("args.layer"), where, error);
+    status = oct__check_layer(&r->layer, r->args.layer, on_device, OCT__LAYER_KEYS("args.layer"), where, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -132,12 +148,16 @@ static oct_status check_run(checked_run *r, const oct_plan *plan, const oct_attn
     if (plan->batch.page_end > r->layer.n_pages) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "the batch uses page %" PRId64 ", args.layer has %" PRId64 " pages", plan->batch.page_end - 1, r->layer.n_pages);
     }
+    if (on_device && oct__backend_plan_pages(plan->on_device) > r->layer.n_pages) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "the batch has indices of up to %" PRId64 " pages, args.layer has %" PRId64,
+                              oct__backend_plan_pages(plan->on_device), r->layer.n_pages);
+    }
     status = check_operands(r, where, error);
     if (status == OCT_OK) {
-        status = check_operand_scale(r->args.q_scale, plan->spec.q_dtype, "q_scale", where, error);
+        status = check_operand_scale(r->args.q_scale, plan->spec.q_dtype, on_device, "q_scale", where, error);
     }
     if (status == OCT_OK) {
-        status = check_operand_scale(r->args.out_scale, plan->spec.out_dtype, "out_scale", where, error);
+        status = check_operand_scale(r->args.out_scale, plan->spec.out_dtype, on_device, "out_scale", where, error);
     }
     if (status == OCT_OK) {
         status = check_sink(r, where, error);
@@ -155,6 +175,9 @@ oct_status oct_attn_run(oct_plan *plan, const oct_attn_args *args)
 {
     checked_run r;
     const oct_status status = check_run(&r, plan, args, "oct_attn_run", NULL);
+    if (status == OCT_OK && plan->on_device != NULL) {
+        return oct__backend_attn(plan->on_device, &plan->spec, &r.args);
+    }
     if (status == OCT_OK && plan->step.n_items > 0) {
         /* Runs of one plan never overlap; one by parts that some thread never joined may have left the counter behind the last item. */
         atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
@@ -169,6 +192,9 @@ oct_status oct_attn_run_part(oct_plan *plan, const oct_attn_args *args, uint32_t
     const oct_status status = check_run(&r, plan, args, "oct_attn_run_part", NULL);
     if (status != OCT_OK) {
         return status;
+    }
+    if (plan->on_device != NULL) {
+        return OCT_UNSUPPORTED;
     }
     if (ith >= nth || nth > plan->max_threads) {
         return OCT_INVALID_ARGUMENT;
@@ -192,12 +218,18 @@ typedef struct checked_merge {
     const oct__variant *variant;
 } checked_merge;
 
-static oct_status check_merge(oct_attn_merge_args *args, const oct_attn_merge_args *given, oct_error *error)
+static oct_status check_merge(const oct_context *context, oct_attn_merge_args *args, const oct_attn_merge_args *given, oct_error *error)
 {
     static const char where[] = "oct_attn_merge";
-    oct_status status = oct__struct_read(args, sizeof(*args), sizeof(*args), given, "args", where, error);
+    oct_status status = oct__struct_read(args, sizeof(*args), offsetof(oct_attn_merge_args, stream), given, "args", where, error);
+    if (status == OCT_OK) {
+        status = oct__device_check_runs(context, where, error);
+    }
     if (status != OCT_OK) {
         return status;
+    }
+    if (oct__device_stream_is_wrong(context, args->stream)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.stream is given; must be NULL on the CPU");
     }
     if (args->n_parts == 0 || args->heads == 0 || args->dim == 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "args.%s is 0; must be at least 1", args->n_parts == 0 ? "n_parts" : args->heads == 0 ? "heads" : "dim");
@@ -244,7 +276,7 @@ oct_status oct_attn_merge(oct_context *context, const oct_attn_merge_args *given
         return OCT_INVALID_ARGUMENT;
     }
     oct_error error = OCT_ERROR_INIT;
-    const oct_status status = check_merge(&m.args, given, &error);
+    const oct_status status = check_merge(context, &m.args, given, &error);
     if (status != OCT_OK) {
         oct__log_write(&context->log, OCT__LOG_ERROR, "oct_attn_merge: %s", error.text);
         return status;
@@ -254,6 +286,14 @@ oct_status oct_attn_merge(oct_context *context, const oct_attn_merge_args *given
     if (m.variant == NULL) {
         oct__log_write(&context->log, OCT__LOG_ERROR, "oct_attn_merge: no variant on this machine");
         return OCT_UNSUPPORTED;
+    }
+    if (context->driver != NULL) {
+        const oct_status enqueued = oct__backend_merge(context->driver, m.variant, args);
+        if (enqueued != OCT_OK) {
+            (void)oct__backend_error(context->driver, enqueued, "the merge", "oct_attn_merge", &error);
+            oct__log_write(&context->log, OCT__LOG_ERROR, "oct_attn_merge: %s", error.text);
+        }
+        return enqueued;
     }
     const oct__amount amount = oct__amount_of_merge(args->rows, args->heads, args->dim, args->n_parts);
     const uint32_t nth = oct__cost_threads(oct__cost_seconds(&m.variant->cost, &context->machine.rates, &amount, 1), context->executor.max_threads);

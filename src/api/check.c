@@ -114,7 +114,7 @@ static oct_status check_scale_values(const oct_kv_layer *layer, const side *s, c
     return OCT_OK;
 }
 
-static oct_status check_scales(const oct_kv_layer *layer, const side *s, const char *key, const char *where, oct_error *error)
+static oct_status check_scales(const oct_kv_layer *layer, const side *s, bool on_device, const char *key, const char *where, oct_error *error)
 {
     const uint32_t mode = s->format->scale_mode;
     const bool is_static = oct__kv_static_scales(&layer->spec, s->which) > 0;
@@ -131,7 +131,7 @@ static oct_status check_scales(const oct_kv_layer *layer, const side *s, const c
             return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c_token_scale is given, but scale mode %s does not read it; must be NULL", key, s->letter,
                                   oct__scale_mode_name(mode));
         }
-        return check_scale_values(layer, s, key, where, error);
+        return on_device ? OCT_OK : check_scale_values(layer, s, key, where, error);
     }
     if (layer->n_pages > 0 && (s->token_scale == NULL || (uintptr_t)s->token_scale % oct__dtype_size_bytes(s->format->scale_dtype) != 0)) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c_token_scale is %s; scale mode token_head reads it", key, s->letter,
@@ -145,7 +145,7 @@ static oct_status check_scales(const oct_kv_layer *layer, const side *s, const c
     return OCT_OK;
 }
 
-static oct_status check_side(const oct_kv_layer *layer, const side *s, const char *key, const char *where, oct_error *error)
+static oct_status check_side(const oct_kv_layer *layer, const side *s, bool on_device, const char *key, const char *where, oct_error *error)
 {
     if (layer->n_pages > 0 && s->base == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c is NULL", key, s->letter);
@@ -154,10 +154,10 @@ static oct_status check_side(const oct_kv_layer *layer, const side *s, const cha
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c is not aligned to its elements of %s", key, s->letter, oct__dtype_name(s->format->dtype));
     }
     const oct_status status = check_strides(layer, s, key, where, error);
-    return status == OCT_OK ? check_scales(layer, s, key, where, error) : status;
+    return status == OCT_OK ? check_scales(layer, s, on_device, key, where, error) : status;
 }
 
-oct_status oct__check_layer(oct_kv_layer *layer, const oct_kv_layer *given, oct__layer_keys keys, const char *where, oct_error *error)
+oct_status oct__check_layer(oct_kv_layer *layer, const oct_kv_layer *given, bool on_device, oct__layer_keys keys, const char *where, oct_error *error)
 {
     const char *key = keys.layer;
     oct_status status = oct__struct_read(layer, sizeof(*layer), sizeof(*layer), given, key, where, error);
@@ -178,6 +178,6 @@ oct_status oct__check_layer(oct_kv_layer *layer, const oct_kv_layer *given, oct_
                      layer->k_scale, layer->k_token_scale };
     const side v = { 'v', 1, layer->spec.dim_v, &layer->spec.v, layer->v, layer->v_page_stride, layer->v_token_stride, layer->v_head_stride, layer->v_scale_page_stride,
                      layer->v_scale, layer->v_token_scale };
-    status = check_side(layer, &k, key, where, error);
-    return status == OCT_OK ? check_side(layer, &v, key, where, error) : status;
+    status = check_side(layer, &k, on_device, key, where, error);
+    return status == OCT_OK ? check_side(layer, &v, on_device, key, where, error) : status;
 }

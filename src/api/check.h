@@ -1,6 +1,7 @@
 /* check.h: owns the checks that several doors share: layers, scales, strides, formats of operands.
  *
- * Threads: pure functions. Cheap enough for every call: they look at scales and strides, never at pages. */
+ * Threads: pure functions. Cheap enough for every call: they look at scales and strides, never at pages; where pointers are a device's, not
+ * at scales either. */
 #ifndef OCT_API_CHECK_H
 #define OCT_API_CHECK_H
 
@@ -13,8 +14,8 @@ typedef struct oct__layer_keys { const char *layer, *spec, *n_pages; } oct__laye
 #define OCT__LAYER_KEYS(name) ((oct__layer_keys){ name, name ".spec", name ".n_pages" })
 
 /* Copies and checks a layer, hand-made or from a pool: size, spec, pointers and their alignment, strides that keep every vector apart, scale
- * pointers where the mode wants them and nowhere else, scale values finite and > 0. */
-oct_status oct__check_layer(oct_kv_layer *layer, const oct_kv_layer *given, oct__layer_keys keys, const char *where, oct_error *error);
+ * pointers where the mode wants them and nowhere else, scale values finite and > 0. on_device: pointers are a GPU's, and their values stay unseen. */
+oct_status oct__check_layer(oct_kv_layer *layer, const oct_kv_layer *given, bool on_device, oct__layer_keys keys, const char *where, oct_error *error);
 
 /* Whether two legal specs say the same. */
 bool oct__spec_equal(const oct_kv_spec *a, const oct_kv_spec *b);

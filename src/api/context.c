@@ -4,10 +4,12 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "api/device.h"
 #include "api/struct.h"
 #include "cpu/probe.h"
 #include "host/error.h"
 #include "host/text.h"
+#include "plan/machine.h"
 
 const oct__allocator *oct__context_allocator(const oct_context *context)
 {
@@ -45,54 +47,109 @@ static oct_status read_machine(oct__machine *machine, const oct_rates *given, co
     return OCT_OK;
 }
 
-oct_status oct_context_create(const oct_context_options *given, oct_context **out, oct_error *error)
+static const char create_where[] = "oct_context_create";
+
+static oct_status read_options(oct_context_options *options, const oct_context_options *given, oct_error *error)
 {
-    static const char where[] = "oct_context_create";
-    oct_context_options options = { .struct_size = sizeof(options) };
-    if (out == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "context is NULL");
-    }
-    *out = NULL;
+    static const char *const where = create_where;
+    memset(options, 0, sizeof(*options));
+    options->struct_size = sizeof(*options);
     if (given != NULL) {
-        const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
+        const oct_status status = oct__struct_read(options, sizeof(*options), offsetof(oct_context_options, rates), given, "options", where, error);
         if (status != OCT_OK) {
             return status;
         }
     }
-    if ((options.alloc == NULL) != (options.free == NULL)) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.%s is NULL and options.%s is not; give both or neither", options.alloc == NULL ? "alloc" : "free",
-                              options.alloc == NULL ? "free" : "alloc");
+    if ((options->alloc == NULL) != (options->free == NULL)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.%s is NULL and options.%s is not; give both or neither", options->alloc == NULL ? "alloc" : "free",
+                              options->alloc == NULL ? "free" : "alloc");
     }
-    if (options.max_threads > OCT__THREADS_MAX) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.max_threads is %" PRIu32 "; must be at most %u", options.max_threads, OCT__THREADS_MAX);
+    if (options->max_threads > OCT__THREADS_MAX) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.max_threads is %" PRIu32 "; must be at most %u", options->max_threads, OCT__THREADS_MAX);
     }
+    if (options->machine != NULL && (options->device != NULL || options->device_library != NULL || options->rates != NULL)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.machine and options.%s are both given; a recorded machine has its own",
+                              options->device != NULL ? "device" : options->device_library != NULL ? "device_library" : "rates");
+    }
+    return OCT_OK;
+}
+
+/* driver: the GPU's, or NULL. */
+static oct_status create(const oct_context_options *options, oct__driver *driver, oct_context **out, oct_error *error)
+{
+    static const char *const where = create_where;
     oct__machine machine = { .measured = { .struct_size = 0 } };
-    const oct_status probed = read_machine(&machine, options.rates, where, error);
-    if (probed != OCT_OK) {
-        return probed;
+    if (options->machine == NULL) {
+        const oct_status probed = read_machine(&machine, options->rates, where, error);
+        if (probed != OCT_OK) {
+            return probed;
+        }
+    } else if (!oct__machine_recorded(options->machine, &machine)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.machine is '%.64s'; there is no such recorded machine", options->machine);
     }
-    const oct__allocator allocator = { options.alloc, options.free, options.user };
+    const oct__allocator allocator = { options->alloc, options->free, options->user };
     oct_context *context = oct__memory_alloc(&allocator, sizeof(*context), 64);
     if (context == NULL) {
         return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for a context");
     }
     memset(context, 0, sizeof(*context));
     context->allocator = allocator;
-    context->log = (oct__log){ options.log, options.user };
+    context->log = (oct__log){ options->log, options->user };
     context->executor = (oct__executor){
-        .parallel_for = options.parallel_for,
-        .user = options.user,
-        .max_threads = options.max_threads > 0 ? options.max_threads : 1,
+        .parallel_for = options->parallel_for,
+        .user = options->user,
+        .max_threads = options->max_threads > 0 ? options->max_threads : 1,
     };
     context->machine = machine;
-    context->machine.rates = machine.measured.struct_size > 0 ? oct__rates_measured(&context->machine.measured) : oct__rates_default(&machine.facts);
-    if (options.parallel_for == NULL && context->executor.max_threads > 1 &&
-        oct__threads_create(&context->allocator, context->executor.max_threads, &context->executor.threads) != OCT_OK) {
+    if (!machine.is_recorded) {
+        context->machine.rates = machine.measured.struct_size > 0 ? oct__rates_measured(&context->machine.measured) : oct__rates_default(&machine.facts);
+    }
+    if (driver != NULL) {
+        context->driver = driver;
+        oct__device_describe(driver, &context->machine);
+    }
+    /* Threads of the library's own compute on the CPU only. */
+    const bool wants_threads = driver == NULL && !machine.is_recorded && options->parallel_for == NULL && context->executor.max_threads > 1;
+    if (driver != NULL && options->parallel_for == NULL) {
+        context->executor.max_threads = 1;
+    }
+    if (wants_threads && oct__threads_create(&context->allocator, context->executor.max_threads, &context->executor.threads) != OCT_OK) {
         oct__memory_free(&allocator, context, sizeof(*context));
-        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for, or no more of, %" PRIu32 " threads", options.max_threads);
+        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for, or no more of, %" PRIu32 " threads", options->max_threads);
     }
     *out = context;
     return OCT_OK;
+}
+
+oct_status oct__context_create_on(oct__driver *driver, const oct_context_options *given, oct_context **out, oct_error *error)
+{
+    oct_context_options options;
+    const oct_status status = read_options(&options, given, error);
+    *out = NULL;
+    return status == OCT_OK ? create(&options, driver, out, error) : status;
+}
+
+oct_status oct_context_create(const oct_context_options *given, oct_context **out, oct_error *error)
+{
+    oct_context_options options;
+    oct__driver *driver = NULL;
+    if (out == NULL) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, create_where, "context is NULL");
+    }
+    *out = NULL;
+    oct_status status = read_options(&options, given, error);
+    if (status == OCT_OK) {
+        /* A driver keeps its allocator: the hooks live in the context, which is made after it. */
+        const oct__allocator allocator = { options.alloc, options.free, options.user };
+        status = oct__device_open(&allocator, options.device, options.device_library, create_where, &driver, error);
+    }
+    if (status == OCT_OK) {
+        status = create(&options, driver, out, error);
+        if (status != OCT_OK && driver != NULL) {
+            driver->table->close(driver);
+        }
+    }
+    return status;
 }
 
 void oct_context_destroy(oct_context *context)
@@ -100,9 +157,17 @@ void oct_context_destroy(oct_context *context)
     if (context == NULL) {
         return;
     }
+    if (context->driver != NULL) {
+        context->driver->table->close(context->driver);
+    }
     oct__threads_destroy(context->executor.threads);
     const oct__allocator allocator = context->allocator;
     oct__memory_free(&allocator, context, sizeof(*context));
+}
+
+const char *oct_machine_name(uint32_t index)
+{
+    return oct__machine_recorded_name(index);
 }
 
 /* ---- words ---------------------------------------------------------------------------------------------------------- */
@@ -171,11 +236,48 @@ static void measured_plain(oct__text *text, const oct_rates *rates)
     }
 }
 
+static void device_json(oct__text *text, const oct_context *context)
+{
+    const oct__machine *machine = &context->machine;
+    if (machine->device == OCT__DEVICE_CPU) {
+        oct__text_add(text, "null");
+        return;
+    }
+    oct__text_add(text, "{\"kind\": \"%s\", \"name\": ", oct__device_name(machine->device));
+    oct__text_add_json_string(text, machine->device_name);
+    if (context->driver != NULL) {
+        oct__text_add(text, ", \"arch\": ");
+        oct__text_add_json_string(text, context->driver->arch);
+        oct__text_add(text, ", \"code\": ");
+        oct__text_add_json_string(text, context->driver->code);
+    }
+    oct__text_add(text, "}");
+}
+
+static void device_plain(oct__text *text, const oct_context *context)
+{
+    const oct__machine *machine = &context->machine;
+    const uint64_t *v = machine->facts.v;
+    oct__text_add(text, "device      %s (%s", machine->device_name, oct__device_name(machine->device));
+    if (context->driver != NULL) {
+        oct__text_add(text, ", %s, runs the library's %s", context->driver->arch, context->driver->code);
+    }
+    oct__text_add(text, ")\n            %" PRIu64 " units in warps of %" PRIu64 ", %" PRIu64 " KiB of shared memory a block, %s\n", v[OCT__FACT_DEV_UNITS], v[OCT__FACT_DEV_WARP],
+                  v[OCT__FACT_DEV_SHARED_BYTES] / 1024, v[OCT__FACT_DEV_HAS_MMA] != 0 ? "matrix units" : "no matrix units");
+    add_rate(text, "            ", (double)v[OCT__FACT_DEV_MEMORY_BYTES] * 1e-9, " GB of memory");
+    if (v[OCT__FACT_DEV_READ_MB_PER_S] > 0) {
+        add_rate(text, " at ", (double)v[OCT__FACT_DEV_READ_MB_PER_S] * 1e-3, " GB/s on paper");
+    }
+    oct__text_add(text, "\n");
+}
+
 static void machine_json(oct__text *text, const oct_context *context)
 {
     const oct__machine *machine = &context->machine;
     oct__text_add(text, "{\"cpu\": ");
     oct__text_add_json_string(text, machine->cpu);
+    oct__text_add(text, ", \"device\": ");
+    device_json(text, context);
     oct__text_add(text, ", \"max_threads\": %" PRIu32 ", \"facts\": {", context->executor.max_threads);
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
@@ -196,6 +298,12 @@ static void machine_json(oct__text *text, const oct_context *context)
 static void machine_plain(oct__text *text, const oct_context *context)
 {
     const oct__machine *machine = &context->machine;
+    if (machine->device != OCT__DEVICE_CPU) {
+        device_plain(text, context);
+    }
+    if (machine->cpu[0] == '\0') {   /* a recorded GPU, in no computer */
+        return;
+    }
     oct__text_add(text, "cpu         %s\n", machine->cpu);
     oct__text_add(text, "threads     %" PRIu32 " of %" PRIu64 " usable\n", context->executor.max_threads, machine->facts.v[OCT__FACT_CPU_CORES]);
     for (int yes = 1; yes >= 0; yes--) {
@@ -204,17 +312,19 @@ static void machine_plain(oct__text *text, const oct_context *context)
             const char *name = oct__fact_name((oct__fact)fact);
             const bool is_number = fact == OCT__FACT_CPU_CORES || fact == OCT__FACT_CPU_L2_BYTES || fact == OCT__FACT_CPU_L3_BYTES || fact == OCT__FACT_CPU_VENDOR ||
                                    fact == OCT__FACT_CPU_FAMILY || fact == OCT__FACT_CPU_MODEL;
-            if (oct__fact_is_machine((oct__fact)fact) && !is_number && (machine->facts.v[fact] != 0) == yes) {
+            if (oct__fact_is_machine((oct__fact)fact) && !oct__fact_is_device((oct__fact)fact) && !is_number && (machine->facts.v[fact] != 0) == yes) {
                 oct__text_add(text, " %s", name);
             }
         }
         oct__text_add(text, "\n");
     }
     oct__text_add(text, "caches      L2 %" PRIu64 " KiB, L3 %" PRIu64 " KiB\n", machine->facts.v[OCT__FACT_CPU_L2_BYTES] / 1024, machine->facts.v[OCT__FACT_CPU_L3_BYTES] / 1024);
-    add_rate(text, "memory      ", machine->rates.core_read_bytes * 1e-9, " GB/s one thread, ");
-    add_rate(text, "", machine->rates.machine_read_bytes * 1e-9, " GB/s all");
-    add_rate(text, ", core speed ", machine->rates.speed, "");
-    oct__text_add(text, " (%s%s)\n", machine->measured.struct_size > 0 ? "" : "defaults of ", machine->rates.source);
+    if (machine->device == OCT__DEVICE_CPU) {
+        add_rate(text, "memory      ", machine->rates.core_read_bytes * 1e-9, " GB/s one thread, ");
+        add_rate(text, "", machine->rates.machine_read_bytes * 1e-9, " GB/s all");
+        add_rate(text, ", core speed ", machine->rates.speed, "");
+        oct__text_add(text, " (%s%s)\n", machine->measured.struct_size > 0 ? "" : "defaults of ", machine->rates.source);
+    }
     measured_plain(text, &machine->measured);
 }
 

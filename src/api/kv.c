@@ -8,8 +8,9 @@
 #include <string.h>
 
 #include "api/check.h"
-#include "api/context.h"
+#include "api/device.h"
 #include "api/struct.h"
+#include "device/backend.h"
 #include "host/error.h"
 #include "kv/pool.h"
 #include "number/dtype.h"
@@ -44,8 +45,18 @@ oct_status oct_kv_pool_create(oct_context *context, const oct_kv_pool_options *g
                               context == NULL ? "come from oct_context_create" : "point to an oct_kv_pool *");
     }
     *pool = NULL;
-    const oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
-    return status == OCT_OK ? oct__kv_pool_create(&context->allocator, &options, pool, error) : status;
+    oct_status status = oct__struct_read(&options, sizeof(options), sizeof(options), given, "options", where, error);
+    if (status == OCT_OK) {
+        status = oct__device_check_runs(context, where, error);
+    }
+    if (status != OCT_OK) {
+        return status;
+    }
+    if (context->driver != NULL) {
+        const oct__kv_store store = oct__device_store(context->driver);
+        return oct__kv_pool_create(&context->allocator, &store, &options, pool, error);
+    }
+    return oct__kv_pool_create(&context->allocator, NULL, &options, pool, error);
 }
 
 /* ---- the write ------------------------------------------------------------------------------------------------------------ */
@@ -61,7 +72,7 @@ typedef struct checked_write {
 
 static const char write_where[] = "oct_kv_write";
 
-static oct_status check_rope(checked_write *w, oct_error *error)
+static oct_status check_rope(checked_write *w, bool on_device, oct_error *error)
 {
     oct_rope *rope = &w->rope;
     if (w->args.rope == NULL) {
@@ -88,7 +99,7 @@ static oct_status check_rope(checked_write *w, oct_error *error)
     if (factors != OCT_OK) {
         return factors;
     }
-    for (uint32_t i = 0; rope->factors != NULL && i < rope->n_dims / 2; i++) {
+    for (uint32_t i = 0; rope->factors != NULL && !on_device && i < rope->n_dims / 2; i++) {
         if (!isfinite(rope->factors[i]) || rope->factors[i] == 0) {
             return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.rope.factors[%" PRIu32 "] is %g; must be finite and not 0", i, (double)rope->factors[i]);
         }
@@ -96,10 +107,10 @@ static oct_status check_rope(checked_write *w, oct_error *error)
     return oct__check_pointer(w->args.positions, sizeof(int32_t), w->args.n_tokens, "args.positions", write_where, error);
 }
 
-static oct_status check_layers(checked_write *w, oct_error *error)
+static oct_status check_layers(checked_write *w, bool on_device, oct_error *error)
 {
     oct_kv_write_args *args = &w->args;
-    oct_status status = oct__check_layer(&w->layer, args->layer, OCT__LAYER_KEYS("args.layer"), write_where, error);
+    oct_status status = oct__check_layer(&w->layer, args->layer, on_device, OCT__LAYER_KEYS("args.layer"), write_where, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -110,7 +121,7 @@ static oct_status check_layers(checked_write *w, oct_error *error)
         }
         return OCT_OK;
     }
-    status = oct__check_layer(&w->layer_window, args->layer_window, OCT__LAYER_KEYS("args.layer_window"), write_where, error);
+    status = oct__check_layer(&w->layer_window, args->layer_window, on_device, OCT__LAYER_KEYS("args.layer_window"), write_where, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -150,7 +161,7 @@ static oct_status check_source(const oct_kv_write_args *args, const oct_kv_spec 
     return OCT_OK;
 }
 
-static oct_status check_slots(const int32_t *slots, int64_t n_tokens, const oct_kv_layer *layer, uint32_t checked, const char *key, oct_error *error)
+static oct_status check_slots(const int32_t *slots, int64_t n_tokens, const oct_kv_layer *layer, bool checked, const char *key, oct_error *error)
 {
     const oct_status status = oct__check_pointer(slots, sizeof(int32_t), n_tokens, key, write_where, error);
     if (status != OCT_OK || !checked) {
@@ -187,9 +198,16 @@ static oct_status check_write(checked_write *w, oct_context *context, const oct_
     if (context == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "context is NULL");
     }
-    oct_status status = oct__struct_read(args, sizeof(*args), sizeof(*args), given, "args", write_where, error);
+    const bool on_device = context->driver != NULL;
+    oct_status status = oct__struct_read(args, sizeof(*args), offsetof(oct_kv_write_args, stream), given, "args", write_where, error);
+    if (status == OCT_OK) {
+        status = oct__device_check_runs(context, write_where, error);
+    }
     if (status != OCT_OK) {
         return status;
+    }
+    if (oct__device_stream_is_wrong(context, args->stream)) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.stream is given; must be NULL on the CPU");
     }
     if (args->checked > 1 || args->reserved != 0 || args->reserved2 != 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.%s", args->checked > 1 ? "checked must be 0 or 1" : "reserved and reserved2 must be 0");
@@ -197,21 +215,26 @@ static oct_status check_write(checked_write *w, oct_context *context, const oct_
     if (args->n_tokens < 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.n_tokens is %" PRId64 "; must be >= 0", args->n_tokens);
     }
-    status = check_layers(w, error);
+    const bool wants_refused = on_device && args->checked != 0;
+    if (wants_refused != (args->refused != NULL) || (uintptr_t)args->refused % sizeof(uint32_t) != 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, write_where, "args.refused is %s; %s", args->refused == NULL ? "NULL" : wants_refused ? "not aligned" : "given",
+                              wants_refused ? "a checked write on a GPU tells there what it refused" : "only a checked write on a GPU sets it");
+    }
+    status = check_layers(w, on_device, error);
     if (status == OCT_OK) {
         status = check_source(args, &w->layer.spec, error);
     }
     if (status == OCT_OK) {
-        status = check_rope(w, error);
+        status = check_rope(w, on_device, error);
     }
     if (status == OCT_OK) {
         status = check_counts(args, nth, error);
     }
     if (status == OCT_OK) {
-        status = check_slots(args->slots, args->n_tokens, &w->layer, args->checked, "args.slots", error);
+        status = check_slots(args->slots, args->n_tokens, &w->layer, args->checked != 0 && !on_device, "args.slots", error);
     }
     if (status == OCT_OK && args->layer_window != NULL) {
-        status = check_slots(args->slots_window, args->n_tokens, &w->layer_window, args->checked, "args.slots_window", error);
+        status = check_slots(args->slots_window, args->n_tokens, &w->layer_window, args->checked != 0 && !on_device, "args.slots_window", error);
     }
     if (status != OCT_OK) {
         return status;
@@ -254,6 +277,15 @@ oct_status oct_kv_write(oct_context *context, const oct_kv_write_args *args)
     if (status != OCT_OK) {
         return status;
     }
+    if (context->driver != NULL) {
+        const oct_status enqueued = oct__backend_write(context->driver, w.variant, &w.args);
+        if (enqueued != OCT_OK) {
+            oct_error error = OCT_ERROR_INIT;
+            (void)oct__backend_error(context->driver, enqueued, "the write", write_where, &error);
+            oct__log_write(&context->log, OCT__LOG_ERROR, "%s: %s", write_where, error.text);
+        }
+        return enqueued;
+    }
     const oct__amount amount = oct__amount_of_write(&w.layer.spec, w.args.src_dtype, w.args.n_tokens);
     uint32_t nth = oct__cost_threads(oct__cost_seconds(&w.variant->cost, &context->machine.rates, &amount, 1), context->executor.max_threads);
     if ((w.args.k_counts != NULL || w.args.v_counts != NULL) && w.args.n_counts < nth) {
@@ -273,6 +305,9 @@ oct_status oct_kv_write_part(oct_context *context, const oct_kv_write_args *args
         return OCT_INVALID_ARGUMENT;
     }
     const oct_status status = check_write_logged(&w, context, args, nth);
+    if (status == OCT_OK && context->driver != NULL) {
+        return OCT_UNSUPPORTED;
+    }
     if (status == OCT_OK) {
         write_share(&w, ith, nth);
     }
@@ -284,7 +319,9 @@ size_t oct_kv_write_explain(oct_context *context, const oct_kv_spec *spec, uint3
     oct__text text;
     oct__text_init(&text, bytes, size);
     if (context != NULL && format <= OCT_TEXT_JSON && oct_kv_spec_check(spec, NULL) == OCT_OK) {
-        oct__explain_write(&text, format, &context->machine, spec, src_dtype, context->executor.max_threads);
+        const oct__machine *machine = &context->machine;
+        const uint32_t n_units = (uint32_t)machine->facts.v[OCT__FACT_DEV_UNITS];
+        oct__explain_write(&text, format, machine, spec, src_dtype, machine->device != OCT__DEVICE_CPU ? n_units : context->executor.max_threads);
     }
     return text.length;
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/context.h"
+#include "api/device.h"
 #include "api/struct.h"
 #include "cpu/measure.h"
 #include "host/error.h"
@@ -15,6 +15,9 @@ oct_status oct_rates_measure(oct_context *context, double seconds, oct_rates *ou
     oct_rates rates = { .struct_size = sizeof(rates) };
     if (context == NULL || out == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s is NULL", context == NULL ? "context" : "rates");
+    }
+    if (oct__device_check_runs(context, where, error) != OCT_OK) {
+        return OCT_UNSUPPORTED;
     }
     if (!(seconds >= 0.1 && seconds <= 60)) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "seconds is %g; must be 0.1 to 60", seconds);

@@ -130,28 +130,35 @@ static uint32_t shared_bytes_of(const oct_attn_spec *spec, uint32_t tile_vectors
     return oct__attn_shared_of(spec->kv.dim_k, spec->kv.k.dtype, spec->kv.dim_v, tile_vectors).bytes;
 }
 
-bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec, uint32_t op, oct__dev_attn_shape *shape)
+bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spec, const char *kernel, uint32_t tile_vectors, oct__dev_attn_shape *shape)
 {
-    const uint32_t group = spec->heads_q / spec->kv.heads;
     memset(shape, 0, sizeof *shape);
-    uint32_t tile_vectors;
-    if (op == OCT__DEV_DECODE) {
-        /* One row's heads decide; a few rows (speculation) share larger tiles only as far as the heads do. */
-        tile_vectors = group <= 4 ? 4 : group <= 8 ? 8 : 16;
-        shape->kernel = tile_vectors == 4 ? "attn_decode_4" : tile_vectors == 8 ? "attn_decode_8" : "attn_decode_16";
+    shape->kernel = kernel;
+    if (strncmp(kernel, "attn_decode_", 12) == 0) {
         shape->threads = 128;
     } else {
         /* Lanes hold four dims of V for 16 vectors: a quarter of the block's 256 lanes reaches 256 dims, half of them 512. */
-        tile_vectors = spec->kv.dim_v <= 256 ? 64 : 32;
+        tile_vectors = spec->kv.dim_v <= 256 || tile_vectors < 32 ? tile_vectors : 32;
         while (tile_vectors > 16 && shared_bytes_of(spec, tile_vectors) > chip->shared_limit_bytes) {
             tile_vectors /= 2;
         }
-        shape->kernel = "attn_extend";
         shape->threads = 256;
     }
     shape->shared_bytes = shared_bytes_of(spec, tile_vectors);
     cut_heads(spec, tile_vectors, shape);
     return shape->shared_bytes <= chip->shared_limit_bytes;
+}
+
+bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec, uint32_t op, oct__dev_attn_shape *shape)
+{
+    const uint32_t group = spec->heads_q / spec->kv.heads;
+    if (op != OCT__DEV_DECODE) {
+        return oct__dev_attn_shape_for(chip, spec, "attn_extend", 64, shape);
+    }
+    /* One row's heads decide; a few rows (speculation) share larger tiles only as far as the heads do. */
+    const uint32_t tile_vectors = group <= 4 ? 4 : group <= 8 ? 8 : 16;
+    return oct__dev_attn_shape_for(chip, spec, tile_vectors == 4 ? "attn_decode_4" : tile_vectors == 8 ? "attn_decode_8" : "attn_decode_16", tile_vectors,
+                                   shape);
 }
 
 static uint32_t fixed_keys(const oct_attn_spec *spec, uint32_t op)
@@ -201,13 +208,24 @@ static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const 
 
 bool oct__dev_workspace_of(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, oct__dev_workspace *workspace)
 {
+    oct__dev_attn_shape shapes[OCT__DEV_OPS];
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
+        if (!oct__dev_attn_shape_of(chip, spec, op, &shapes[op])) {
+            return false;
+        }
+    }
+    oct__dev_workspace_for(chip, spec, limits, shapes, workspace);
+    return true;
+}
+
+void oct__dev_workspace_for(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits,
+                            const oct__dev_attn_shape shapes[OCT__DEV_OPS], oct__dev_workspace *workspace)
+{
     oct__dev_workspace *w = workspace;
     size_t at = 0;
     memset(w, 0, sizeof *w);
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
-        if (!oct__dev_attn_shape_of(chip, spec, op, &w->shape[op])) {
-            return false;
-        }
+        w->shape[op] = shapes[op];
         size_op(chip, spec, limits, op, w);
     }
     w->plan_at = place(&at, sizeof(oct__dev_plan));
@@ -220,7 +238,6 @@ bool oct__dev_workspace_of(const oct__dev_chip *chip, const oct_attn_spec *spec,
                                             oct__dev_state_floats(w->shape[op].tile_vectors, spec->kv.dim_v) * sizeof(float));
     }
     w->bytes = at;
-    return true;
 }
 
 void oct__dev_pack_batch(const oct_attn_spec *spec, const oct_attn_batch *batch, oct__dev_batch *packed)

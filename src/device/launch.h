@@ -16,6 +16,7 @@ typedef struct oct__dev_chip {
     uint32_t warp;                  /* 32 or 64 */
     uint32_t n_units;               /* multiprocessors or compute units */
     uint32_t shared_limit_bytes;    /* that a block may have */
+    uint32_t has_mma;               /* matrix units of tile.h: NVIDIA from sm_80 on, AMD gfx942 and gfx950; 0: the portable kernels alone */
 } oct__dev_chip;
 
 typedef struct oct__dev_launch {
@@ -46,7 +47,11 @@ typedef struct oct__dev_attn_shape {
     uint32_t tile_rows, n_cuts, n_head_tiles;
 } oct__dev_attn_shape;
 
-/* False when the chip's shared memory does not hold even the smallest tile. */
+/* With a kernel of kernels.def, whose tiles hold at most tile_vectors vectors (an extend's fewer, where shared memory is short; a name other than a
+ * decode's is an extend's). False when the chip's shared memory does not hold even the smallest tile. */
+bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spec, const char *kernel, uint32_t tile_vectors, oct__dev_attn_shape *shape);
+
+/* With the kernel that the chip's features and the group's size suggest, for whoever has no table of variants to choose by. */
 bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec, uint32_t op, oct__dev_attn_shape *shape);
 
 /* The largest step that a plan is made for; a captured graph serves every step up to it. */
@@ -65,6 +70,9 @@ typedef struct oct__dev_workspace {
     uint32_t n_blocks[OCT__DEV_OPS];   /* of attention's grids */
 } oct__dev_workspace;
 
+/* With shapes of oct__dev_attn_shape_for, and with those of oct__dev_attn_shape_of (false when one of these does not fit). */
+void oct__dev_workspace_for(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits,
+                            const oct__dev_attn_shape shapes[OCT__DEV_OPS], oct__dev_workspace *workspace);
 bool oct__dev_workspace_of(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, oct__dev_workspace *workspace);
 
 /* memory: workspace->bytes, 256-byte aligned. batch: device pointers, at most the limits. */

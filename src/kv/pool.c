@@ -16,7 +16,7 @@ enum part { PART_K, PART_V, PART_K_TOKEN_SCALE, PART_V_TOKEN_SCALE, PART_COUNT }
 
 /* K's or V's static scales. */
 typedef struct static_scales {
-    float *values;             /* [n_sets][stride] */
+    float *values;             /* [n_sets][stride], in the store */
     uint64_t n;                /* numbers in a set; 0: the mode has none */
     uint64_t stride;           /* n rounded up to a cache line */
     uint32_t n_sets;           /* layers, or 1 for TENSOR */
@@ -25,6 +25,9 @@ typedef struct static_scales {
 
 struct oct_kv_pool {
     const oct__allocator *allocator;
+    bool has_store;
+    oct__kv_store store;                 /* with has_store */
+    unsigned char *bounce;               /* with has_store: one page of all layers, on its way from page to page */
     oct_kv_spec spec;
     uint32_t n_layers;
     int64_t n_pages;
@@ -39,6 +42,28 @@ struct oct_kv_pool {
 static uint64_t round_up(uint64_t n, uint64_t multiple)
 {
     return (n + multiple - 1) / multiple * multiple;
+}
+
+/* Zero-filled. *status is set where there is none: on the host that means OUT_OF_MEMORY. */
+static void *store_alloc(oct_kv_pool *pool, size_t bytes, oct_status *status)
+{
+    void *memory = NULL;
+    if (pool->has_store) {
+        *status = pool->store.alloc(pool->store.user, bytes, &memory);
+        return *status == OCT_OK ? memory : NULL;
+    }
+    memory = oct__memory_reserve(pool->allocator, bytes);
+    *status = memory != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;
+    return memory;
+}
+
+static void store_free(oct_kv_pool *pool, void *memory, size_t bytes)
+{
+    if (!pool->has_store) {
+        oct__memory_release(pool->allocator, memory, bytes);
+    } else if (memory != NULL) {
+        pool->store.free(pool->store.user, memory);
+    }
 }
 
 static const char *which_name(uint32_t which)
@@ -77,22 +102,31 @@ static bool geometry_init(oct_kv_pool *pool)
     return true;
 }
 
-static bool scales_init(oct_kv_pool *pool, uint32_t which)
+static oct_status scales_init(oct_kv_pool *pool, uint32_t which)
 {
     static_scales *scales = &pool->scales[which];
     scales->n = oct__kv_static_scales(&pool->spec, which);
     if (scales->n == 0) {
-        return true;
+        return OCT_OK;
     }
     const uint32_t mode = which == 0 ? pool->spec.k.scale_mode : pool->spec.v.scale_mode;
     scales->stride = round_up(scales->n, PART_ALIGN_BYTES / sizeof(float));
     scales->n_sets = mode == OCT_SCALE_TENSOR ? 1 : pool->n_layers;
     if (scales->stride > SIZE_MAX / sizeof(float) / scales->n_sets) {
-        return false;
+        return OCT_OUT_OF_MEMORY;
     }
-    scales->values = oct__memory_alloc(pool->allocator, (size_t)(scales->n_sets * scales->stride * sizeof(float)), PART_ALIGN_BYTES);
+    const size_t bytes = (size_t)(scales->n_sets * scales->stride * sizeof(float));
     scales->is_set = oct__memory_alloc_zeroed(pool->allocator, scales->n_sets, 1);
-    return scales->values != NULL && scales->is_set != NULL;
+    if (scales->is_set == NULL) {
+        return OCT_OUT_OF_MEMORY;
+    }
+    if (pool->has_store) {
+        oct_status status;
+        scales->values = store_alloc(pool, bytes, &status);
+        return status;
+    }
+    scales->values = oct__memory_alloc(pool->allocator, bytes, PART_ALIGN_BYTES);
+    return scales->values != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;
 }
 
 OCT_API void oct_kv_pool_destroy(oct_kv_pool *pool)
@@ -102,18 +136,25 @@ OCT_API void oct_kv_pool_destroy(oct_kv_pool *pool)
     }
     for (uint32_t which = 0; which < 2; which++) {
         static_scales *scales = &pool->scales[which];
-        oct__memory_free(pool->allocator, scales->values, (size_t)(scales->n_sets * scales->stride * sizeof(float)));
+        const size_t bytes = (size_t)(scales->n_sets * scales->stride * sizeof(float));
+        if (pool->has_store) {
+            store_free(pool, scales->values, bytes);
+        } else {
+            oct__memory_free(pool->allocator, scales->values, bytes);
+        }
         oct__memory_free(pool->allocator, scales->is_set, scales->n_sets);
     }
-    oct__memory_release(pool->allocator, pool->region, (size_t)pool->region_bytes);
+    store_free(pool, pool->region, (size_t)pool->region_bytes);
+    oct__memory_free(pool->allocator, pool->bounce, (size_t)(oct_kv_page_bytes(&pool->spec) * pool->n_layers));
     oct__memory_free(pool->allocator, pool, sizeof(*pool));
 }
 
-oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct_kv_pool_options *options, oct_kv_pool **pool, oct_error *error)
+oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct__kv_store *store, const oct_kv_pool_options *options, oct_kv_pool **pool,
+                               oct_error *error)
 {
     static const char where[] = "oct_kv_pool_create";
     *pool = NULL;
-    const oct_status status = options_check(options, where, error);
+    oct_status status = options_check(options, where, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -122,6 +163,10 @@ oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct_kv_poo
         return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for the pool's bookkeeping");
     }
     made->allocator = allocator;
+    made->has_store = store != NULL;
+    if (store != NULL) {
+        made->store = *store;
+    }
     made->spec = options->spec;
     made->n_layers = options->n_layers;
     made->n_pages = options->n_pages;
@@ -130,16 +175,25 @@ oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct_kv_poo
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "options.n_layers is %u; layers of %lld pages must fit the address space",
                               options->n_layers, (long long)options->n_pages);
     }
-    if (!scales_init(made, 0) || !scales_init(made, 1)) {
+    status = scales_init(made, 0);
+    if (status == OCT_OK) {
+        status = scales_init(made, 1);
+    }
+    if (status == OCT_OK && made->has_store) {
+        made->bounce = oct__memory_alloc(allocator, (size_t)(oct_kv_page_bytes(&made->spec) * made->n_layers), PART_ALIGN_BYTES);
+        status = made->bounce != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;
+    }
+    if (status != OCT_OK) {
         oct_kv_pool_destroy(made);
-        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for the static scales of %u layers", options->n_layers);
+        return oct__error_set(error, status, where, "no memory for the static scales of %u layers (%s)", options->n_layers, oct_status_message(status));
     }
     const uint64_t region_bytes = made->region_bytes;
-    made->region = oct__memory_reserve(allocator, (size_t)region_bytes);
-    if (made->region == NULL) {
+    made->region = store_alloc(made, (size_t)region_bytes, &status);
+    if (status != OCT_OK) {
+        const bool on_device = made->has_store;
         oct_kv_pool_destroy(made);
-        return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "no memory for %u layers of %lld pages: %llu bytes", options->n_layers,
-                              (long long)options->n_pages, (unsigned long long)region_bytes);
+        return oct__error_set(error, status, where, "no %smemory for %u layers of %lld pages: %llu bytes (%s)", on_device ? "device " : "", options->n_layers,
+                              (long long)options->n_pages, (unsigned long long)region_bytes, oct_status_message(status));
     }
     *pool = made;
     return OCT_OK;
@@ -180,7 +234,18 @@ OCT_API oct_status oct_kv_pool_set_scale(oct_kv_pool *pool, uint32_t layer, uint
                                   which_name(which), layer, (unsigned long long)(i / n_per_head), (double)scale[i], i);
         }
     }
-    memcpy(scales->values + layer * scales->stride, scale, n * sizeof(*scale));
+    float *values = scales->values + layer * scales->stride;
+    if (pool->has_store) {
+        oct_status status = pool->store.put(pool->store.user, values, scale, n * sizeof(*scale));
+        if (status == OCT_OK) {
+            status = pool->store.wait(pool->store.user);
+        }
+        if (status != OCT_OK) {
+            return oct__error_set(error, status, where, "the scales of layer %u did not reach the device (%s)", layer, oct_status_message(status));
+        }
+    } else {
+        memcpy(values, scale, n * sizeof(*scale));
+    }
     scales->is_set[layer] = 1;
     return OCT_OK;
 }
@@ -241,6 +306,31 @@ OCT_API uint64_t oct_kv_pool_bytes(const oct_kv_pool *pool)
     return bytes;
 }
 
+/* Out of the device and in again: what a driver is asked for has no copy within it, and a page is small. */
+static oct_status copy_page_in_store(oct_kv_pool *pool, int32_t from, int32_t to)
+{
+    const oct__kv_store *store = &pool->store;
+    oct_status status = OCT_OK;
+    for (int back = 0; back < 2 && status == OCT_OK; back++) {
+        unsigned char *at = pool->bounce;
+        for (uint32_t layer = 0; layer < pool->n_layers && status == OCT_OK; layer++) {
+            for (int part = 0; part < PART_COUNT && status == OCT_OK; part++) {
+                const uint64_t bytes = pool->page_bytes[part];
+                if (bytes != 0) {
+                    unsigned char *pages = layer_part(pool, layer, part);
+                    status = back ? store->put(store->user, pages + (uint64_t)to * bytes, at, (size_t)bytes)
+                                  : store->get(store->user, at, pages + (uint64_t)from * bytes, (size_t)bytes);
+                    at += bytes;
+                }
+            }
+        }
+        if (status == OCT_OK) {
+            status = store->wait(store->user);
+        }
+    }
+    return status;
+}
+
 OCT_API oct_status oct_kv_pool_copy_page(oct_kv_pool *pool, int32_t from, int32_t to)
 {
     if (pool == NULL || from < 0 || from >= pool->n_pages || to < 0 || to >= pool->n_pages) {
@@ -248,6 +338,9 @@ OCT_API oct_status oct_kv_pool_copy_page(oct_kv_pool *pool, int32_t from, int32_
     }
     if (from == to) {
         return OCT_OK;
+    }
+    if (pool->has_store) {
+        return copy_page_in_store(pool, from, to);
     }
     for (uint32_t layer = 0; layer < pool->n_layers; layer++) {
         for (int part = 0; part < PART_COUNT; part++) {

@@ -148,7 +148,7 @@ const oct__variant *oct__choose_write(const oct__machine *machine, const oct_kv_
                                       uint32_t n_threads)
 {
     uint32_t n_rows;
-    const oct__variant *rows = oct__variants(&n_rows);
+    const oct__variant *rows = oct__variants_of(machine->device, &n_rows);
     const oct__facts facts = oct__facts_of_write(&machine->facts, spec, src_dtype);
     const oct__facts facts_window = oct__facts_of_write(&machine->facts, spec_window != NULL ? spec_window : spec, src_dtype);
     const oct__amount amount = oct__amount_of_write(spec, src_dtype, n_tokens);
@@ -158,7 +158,7 @@ const oct__variant *oct__choose_write(const oct__machine *machine, const oct_kv_
 const oct__variant *oct__choose_merge(const oct__machine *machine, int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t n_threads)
 {
     uint32_t n_rows;
-    const oct__variant *table = oct__variants(&n_rows);
+    const oct__variant *table = oct__variants_of(machine->device, &n_rows);
     const oct__amount amount = oct__amount_of_merge(rows, heads, dim, n_parts);
     return oct__choose_cheapest(table, n_rows, OCT__OP_attn_merge, &machine->facts, &machine->facts, &machine->rates, &amount, n_threads);
 }

@@ -102,16 +102,16 @@ static void add_row_json(oct__text *text, const oct__explained *e, const oct__va
 void oct__explain_operation(oct__text *text, uint32_t format, const oct__variant *rows, uint32_t n_rows, const oct__explained *e)
 {
     const bool json = format == OCT_TEXT_JSON;
-    const char *what = e->op == OCT__OP_kv_write ? "tokens" : "rows";
+    const char *what = e->op == OCT__OP_kv_write ? "tokens" : "rows", *who = e->is_device ? "unit" : "thread";
     if (json) {
-        oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"keys\": %" PRId64 ", \"threads\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
-                      e->is_batch ? "batch" : "nominal", what, e->n_rows, e->n_keys, e->n_threads);
+        oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"keys\": %" PRId64 ", \"%ss\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
+                      e->is_batch ? "batch" : "nominal", what, e->n_rows, e->n_keys, who, e->n_threads);
     } else {
         oct__text_add(text, "%s: %s%" PRId64 " %.*s", oct__op_name(e->op), e->is_batch ? "batch of " : "", e->n_rows, (int)strlen(what) - (e->n_rows == 1), what);
         if (e->op != OCT__OP_kv_write) {
             oct__text_add(text, " over %" PRId64 " keys", e->n_keys);
         }
-        oct__text_add(text, ", %" PRIu32 " thread%s\n", e->n_threads, e->n_threads == 1 ? "" : "s");
+        oct__text_add(text, ", %" PRIu32 " %s%s\n", e->n_threads, who, e->n_threads == 1 ? "" : "s");
     }
     const char *between = "";
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -151,6 +151,10 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
     if (format == OCT_TEXT_JSON) {
         oct__text_add(text, "{\"cpu\": ");
         oct__text_add_json_string(text, machine->cpu);
+        if (machine->device != OCT__DEVICE_CPU) {
+            oct__text_add(text, ", \"device\": ");
+            oct__text_add_json_string(text, machine->device_name);
+        }
         oct__text_add(text, ", \"rates\": ");
         oct__text_add_json_string(text, machine->rates.source);
         oct__text_add(text, ", \"facts\": ");
@@ -158,7 +162,7 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
         oct__text_add(text, ", \"operations\": [");
         return;
     }
-    oct__text_add(text, "%s; rates of %s\n", machine->cpu, machine->rates.source);
+    oct__text_add(text, "%s; rates of %s\n", machine->device == OCT__DEVICE_CPU ? machine->cpu : machine->device_name, machine->rates.source);
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
         char value[32];
@@ -183,12 +187,13 @@ static void end(oct__text *text, uint32_t format)
 
 void oct__explain_plan(oct__text *text, uint32_t format, const oct_plan *plan)
 {
-    const uint32_t n_threads = plan->spec.deterministic ? 1 : plan->max_threads;
+    const uint32_t n_threads = oct__plan_compare_threads(plan);
     begin(text, format, plan->machine, &plan->facts);
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
         double seconds[OCT__VARIANTS_MAX];
         oct__split problem;
-        oct__explained e = { .op = oct__plan_op(i), .facts = &plan->facts, .rules = &plan->rules, .seconds = seconds, .chosen = plan->chosen[i], .n_threads = n_threads };
+        oct__explained e = { .op = oct__plan_operation(i), .facts = &plan->facts, .rules = &plan->rules, .seconds = seconds, .chosen = plan->chosen[i], .n_threads = n_threads,
+                            .is_device = plan->machine->device != OCT__DEVICE_CPU };
         e.is_batch = oct__plan_compare(plan, i, n_threads, &problem, seconds, &e.n_rows, &e.n_keys);
         if (i > 0 && format == OCT_TEXT_JSON) {
             oct__text_add(text, ", ");
@@ -201,7 +206,7 @@ void oct__explain_plan(oct__text *text, uint32_t format, const oct_plan *plan)
 void oct__explain_write(oct__text *text, uint32_t format, const oct__machine *machine, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t n_threads)
 {
     uint32_t n_rows;
-    const oct__variant *rows = oct__variants(&n_rows);
+    const oct__variant *rows = oct__variants_of(machine->device, &n_rows);
     const oct__rules no_rules = { .forced = { NULL } };
     const oct__facts facts = oct__facts_of_write(&machine->facts, spec, src_dtype);
     const oct__amount amount = oct__amount_of_write(spec, src_dtype, WRITE_TOKENS);
@@ -217,6 +222,7 @@ void oct__explain_write(oct__text *text, uint32_t format, const oct__machine *ma
         .chosen = oct__choose_write(machine, spec, NULL, src_dtype, WRITE_TOKENS, n_threads),
         .n_threads = n_threads,
         .n_rows = WRITE_TOKENS,
+        .is_device = machine->device != OCT__DEVICE_CPU,
     };
     begin(text, format, machine, &facts);
     oct__explain_operation(text, format, rows, n_rows, &e);

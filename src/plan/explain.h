@@ -18,6 +18,7 @@ typedef struct oct__explained {
     const oct__variant *chosen;    /* NULL: none could be */
     uint32_t n_threads;
     int64_t n_rows, n_keys;        /* of the problem; kv_write: tokens, 0 */
+    bool is_device;                /* n_threads are a GPU's units */
     bool is_batch;                 /* the plan's batch, not the nominal problem */
 } oct__explained;
 

@@ -30,6 +30,16 @@ bool oct__fact_is_machine(oct__fact fact)
     return strncmp(oct__fact_name(fact), "prob.", 5) != 0;
 }
 
+bool oct__fact_is_device(oct__fact fact)
+{
+    return strncmp(oct__fact_name(fact), "dev.", 4) == 0;
+}
+
+const char *oct__device_name(oct__device device)
+{
+    return device == OCT__DEVICE_CUDA ? "cuda" : device == OCT__DEVICE_HIP ? "hip" : "cpu";
+}
+
 void oct__fact_value_text(oct__fact fact, uint64_t value, char *text, size_t size)
 {
     const bool is_dtype = fact == OCT__FACT_K_DTYPE || fact == OCT__FACT_V_DTYPE || fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_SRC_DTYPE;

@@ -11,7 +11,7 @@
 static const int32_t nominal_indptr[OCT__PLAN_OPS][2] = { { 0, 1 }, { 0, 512 } };
 static const int32_t nominal_kv_len[OCT__PLAN_OPS] = { 4096, 512 };
 
-oct__op oct__plan_op(int i)
+oct__op oct__plan_operation(int i)
 {
     return i == OCT__PLAN_DECODE ? OCT__OP_attn_decode : OCT__OP_attn_extend;
 }
@@ -37,7 +37,7 @@ static void fill_seconds(const oct_plan *plan, oct__op op, const oct__split *pro
 
 bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__split *problem, double seconds[OCT__VARIANTS_MAX], int64_t *n_rows, int64_t *n_keys)
 {
-    const oct__op op = oct__plan_op(i);
+    const oct__op op = oct__plan_operation(i);
     problem->spec = &plan->spec;
     problem->rates = &plan->machine->rates;
     problem->n_threads = n_threads;
@@ -57,10 +57,15 @@ bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__spl
     return is_batch;
 }
 
-static oct_status choose(oct_plan *plan, const char *where, oct_error *error)
+uint32_t oct__plan_compare_threads(const oct_plan *plan)
 {
     /* Deterministic: a plan's choice may depend neither on batch mates nor on threads, so it falls once, at creation. */
-    const uint32_t n_threads = plan->spec.deterministic ? 1 : plan->max_threads;
+    return plan->spec.deterministic && plan->machine->device == OCT__DEVICE_CPU ? 1 : plan->max_threads;
+}
+
+static oct_status choose(oct_plan *plan, const char *where, oct_error *error)
+{
+    const uint32_t n_threads = oct__plan_compare_threads(plan);
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
         double seconds[OCT__VARIANTS_MAX];
         oct__split problem;
@@ -69,7 +74,7 @@ static oct_status choose(oct_plan *plan, const char *where, oct_error *error)
         if (plan->chosen[i] != NULL && !is_batch) {
             continue;
         }
-        const oct_status status = oct__choose(plan->rows, plan->n_rows, oct__plan_op(i), &plan->facts, &plan->rules, seconds, where, &plan->chosen[i], error);
+        const oct_status status = oct__choose(plan->rows, plan->n_rows, oct__plan_operation(i), &plan->facts, &plan->rules, seconds, where, &plan->chosen[i], error);
         if (status != OCT_OK) {
             return status;
         }
@@ -118,11 +123,12 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
     plan->allocator = allocator;
     plan->executor = executor;
     plan->machine = machine;
-    plan->rows = oct__variants(&plan->n_rows);
+    plan->rows = oct__variants_of(machine->device, &plan->n_rows);
     plan->spec = *spec;
     plan->spec.force_variant = plan->spec.deny_variant = NULL;
     plan->facts = oct__facts_of_attn(&machine->facts, spec);
-    plan->max_threads = spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
+    const uint32_t n_units = (uint32_t)machine->facts.v[OCT__FACT_DEV_UNITS];
+    plan->max_threads = machine->device != OCT__DEVICE_CPU ? n_units : spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
     atomic_init(&plan->next, 0);
     oct__plan_clear(plan);
 
@@ -131,7 +137,8 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
     if (status == OCT_OK) {
         status = choose(plan, where, error);
     }
-    if (status == OCT_OK) {
+    /* Of a machine that is not here no row may even be asked: see scratch_stride. */
+    if (status == OCT_OK && machine->device == OCT__DEVICE_CPU && !machine->is_recorded) {
         plan->step.scratch_stride_bytes = scratch_stride(plan);
         plan->scratch_bytes = (uint64_t)plan->step.scratch_stride_bytes * plan->max_threads;
         plan->step.scratch = plan->scratch_bytes <= SIZE_MAX ? oct__memory_alloc(allocator, (size_t)plan->scratch_bytes, 128) : NULL;
@@ -222,7 +229,7 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
     atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
 
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
-        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_op(i), plan->chosen[i]->tile_vectors);
+        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_operation(i), plan->chosen[i]->tile_vectors);
         plan->predicted_seconds += oct__cost_seconds(&plan->chosen[i]->cost, &plan->machine->rates, &amount, plan->max_threads);
     }
     plan->run_threads = oct__cost_threads(plan->split.seconds, plan->max_threads);

@@ -14,16 +14,18 @@
 /* Decode and extend, the operations that a plan chooses for. */
 enum { OCT__PLAN_DECODE, OCT__PLAN_EXTEND, OCT__PLAN_OPS };
 
+struct oct__backend_plan;            /* what a GPU needs of a plan: device/backend.h */
+
 struct oct_plan {
     const oct__allocator *allocator;
     const oct__executor *executor;
     const oct__machine *machine;
-    const oct__variant *rows;        /* the table */
+    const oct__variant *rows;        /* the table of the machine's device */
     uint32_t n_rows;
     oct_attn_spec spec;              /* the names are read at creation and then NULL */
     oct__facts facts;
     oct__rules rules;
-    uint32_t max_threads;
+    uint32_t max_threads;            /* a GPU: its units */
     const oct__variant *chosen[OCT__PLAN_OPS];
     oct__batch batch;
     oct__split split;                /* of the batch */
@@ -33,6 +35,8 @@ struct oct_plan {
     uint64_t scratch_bytes;
     oct__array items, arrived, partials;
     atomic_llong next;
+    /* On a GPU there are neither items nor scratch, and the batch stays empty: its lengths stand in device memory. Owned and filled by the doors. */
+    struct oct__backend_plan *on_device;
 };
 
 /* spec has passed the doors' check. All pointers outlive the plan. `where`: the public function, for errors. */
@@ -40,7 +44,7 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
                             const char *where, oct_plan **plan, oct_error *error);
 void oct__plan_destroy(oct_plan *plan);
 
-/* After an error the plan holds an empty batch. */
+/* Not on a GPU. After an error the plan holds an empty batch. */
 oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const char *where, oct_error *error);
 
 /* As after an error. */
@@ -49,7 +53,10 @@ void oct__plan_clear(oct_plan *plan);
 uint64_t oct__plan_workspace_bytes(const oct_plan *plan);
 
 /* OCT__PLAN_DECODE or _EXTEND. */
-oct__op oct__plan_op(int i);
+oct__op oct__plan_operation(int i);
+
+/* The threads (a GPU: units) that rows are compared on. */
+uint32_t oct__plan_compare_threads(const oct_plan *plan);
 
 /* The problem that an operation's variants are compared on: the batch when it has rows for it, else (and always in deterministic mode) the nominal
  * one: one row over 4096 keys, or 512 rows over 512 keys. Returns whether it is the batch; fills split's input fields, and the predicted seconds of each row of the table (0 for

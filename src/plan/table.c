@@ -1,10 +1,10 @@
-/* table.c: owns the one table of all variants, made from each room's variants.def. The file is read three times: for the
- * prototypes, for the gates of each row, and for the rows.
+/* table.c: owns the tables of all variants, one a kind of device, made from each room's variants.def. The CPU's is read three times: for the
+ * prototypes, for the gates of each row, and for the rows; a GPU's twice, since its rows name kernels instead of functions.
  *
  * Threads: constant data. */
 #include "plan/table.h"
 
-/* Every place below includes the rooms in the same order: it decides ties and the order of explain's lines. */
+/* The order of a file's rows decides ties and the order of explain's lines. */
 
 #define COST(item_ns, mac_ps, convert_ps, exp_ps) { (item_ns), (mac_ps), (convert_ps), (exp_ps) }
 
@@ -35,6 +35,13 @@
 #undef EXTEND_VARIANT
 #undef MERGE_VARIANT
 
+#define DEVICE_VARIANT(op, name, kernel, tolerance, tile_vectors, cost, ...) GATES(cuda_##op, name, __VA_ARGS__)
+#include "cuda/variants.def"
+#undef DEVICE_VARIANT
+#define DEVICE_VARIANT(op, name, kernel, tolerance, tile_vectors, cost, ...) GATES(hip_##op, name, __VA_ARGS__)
+#include "hip/variants.def"
+#undef DEVICE_VARIANT
+
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 #define NAMES(op_, name_) .op = OCT__OP_##op_, .name = #name_, .full_name = #op_ "." #name_
 #define GATED(op_, name_) .gates = gates_##op_##_##name_ + 1, .n_gates = (uint32_t)(sizeof(gates_##op_##_##name_) / sizeof(oct__gate)) - 1
@@ -54,12 +61,36 @@ static const oct__variant rows[] = {
 #include "cpu/variants.def"
 };
 
-_Static_assert(sizeof(rows) / sizeof(rows[0]) <= OCT__VARIANTS_MAX, "raise OCT__VARIANTS_MAX");
+#define DEVICE_ROW(room, op_, name_, kernel_, tolerance_, tile_vectors_, ...) \
+    { NAMES(op_, name_), .kernel = (kernel_), .tolerance = OCT__TOL_##tolerance_, .tile_vectors = (tile_vectors_), .cost = __VA_ARGS__, \
+      GATED(room##_##op_, name_) },
+#define DEVICE_VARIANT(op_, name_, kernel_, tolerance_, tile_vectors_, cost_, ...) DEVICE_ROW(cuda, op_, name_, kernel_, tolerance_, tile_vectors_, cost_)
+static const oct__variant cuda_rows[] = {
+#include "cuda/variants.def"
+};
+#undef DEVICE_VARIANT
+#define DEVICE_VARIANT(op_, name_, kernel_, tolerance_, tile_vectors_, cost_, ...) DEVICE_ROW(hip, op_, name_, kernel_, tolerance_, tile_vectors_, cost_)
+static const oct__variant hip_rows[] = {
+#include "hip/variants.def"
+};
+
+#define COUNT(table) ((uint32_t)(sizeof(table) / sizeof((table)[0])))
+_Static_assert(COUNT(rows) <= OCT__VARIANTS_MAX && COUNT(cuda_rows) <= OCT__VARIANTS_MAX && COUNT(hip_rows) <= OCT__VARIANTS_MAX, "raise OCT__VARIANTS_MAX");
+
+const oct__variant *oct__variants_of(oct__device device, uint32_t *n)
+{
+    static const struct { const oct__variant *rows; uint32_t n; } tables[OCT__DEVICE_COUNT] = {
+        [OCT__DEVICE_CPU] = { rows, COUNT(rows) },
+        [OCT__DEVICE_CUDA] = { cuda_rows, COUNT(cuda_rows) },
+        [OCT__DEVICE_HIP] = { hip_rows, COUNT(hip_rows) },
+    };
+    *n = tables[device].n;
+    return tables[device].rows;
+}
 
 const oct__variant *oct__variants(uint32_t *n)
 {
-    *n = (uint32_t)(sizeof(rows) / sizeof(rows[0]));
-    return rows;
+    return oct__variants_of(OCT__DEVICE_CPU, n);
 }
 
 const char *oct__op_name(oct__op op)

@@ -6,7 +6,7 @@
 
 #include "plan/variant.h"
 
-/* Most rows of all rooms together: the size of a set of rows. */
+/* Most rows of a table: the size of a set of rows. */
 #define OCT__VARIANTS_MAX 256
 
 /* "attn_decode". Static texts. */

@@ -23,6 +23,9 @@ typedef struct oct__facts { uint64_t v[OCT__FACT_COUNT]; } oct__facts;
 /* Values of the fact cpu.vendor. */
 enum { OCT__VENDOR_OTHER = 0, OCT__VENDOR_INTEL = 1, OCT__VENDOR_AMD = 2 };
 
+/* What a context computes on, and values of the fact dev.kind. */
+typedef enum oct__device { OCT__DEVICE_CPU, OCT__DEVICE_CUDA, OCT__DEVICE_HIP, OCT__DEVICE_COUNT } oct__device;
+
 typedef enum oct__gate_op { OCT__GATE_EQ, OCT__GATE_MIN, OCT__GATE_MAX, OCT__GATE_MULT, OCT__GATE_IN } oct__gate_op;
 
 typedef struct oct__gate {
@@ -32,9 +35,13 @@ typedef struct oct__gate {
     const char *why;
 } oct__gate;
 
+/* Sets for IN of the facts prob.k_dtype and prob.v_dtype. */
+#define OCT__DTYPES_8BIT (1u << OCT_DTYPE_E4M3FN | 1u << OCT_DTYPE_E4M3FNUZ | 1u << OCT_DTYPE_E5M2 | 1u << OCT_DTYPE_I8)
+#define OCT__DTYPES_16BIT (1u << OCT_DTYPE_F16 | 1u << OCT_DTYPE_BF16)
+
 /* ---- cost ------------------------------------------------------------------------------------------------ */
 
-/* Predicted time of one thread: item_ns for each work item, mac_ps for each multiply-add, convert_ps for each stored K or V element
+/* Predicted time of one thread (of a GPU: of one unit, a multiprocessor with all its lanes): item_ns for each work item, mac_ps for each multiply-add, convert_ps for each stored K or V element
  * brought into registers, exp_ps for each score; never below the bytes over the machine's read bandwidth. Measured on the machines
  * named where the rows stand, scaled by the context's rates. */
 typedef struct oct__cost { double item_ns, mac_ps, convert_ps, exp_ps; } oct__cost;
@@ -98,6 +105,7 @@ typedef struct oct__variant {
     oct__attn_scratch_fn *scratch;
     oct__kv_write_fn *write;
     oct__attn_merge_fn *merge;
+    const char *kernel;               /* on a GPU, in place of the functions: a name of device/kernels.def */
     oct__tolerance tolerance;
     uint32_t tile_vectors;            /* attn: most vectors (rows x heads) in a tile */
     oct__cost cost;
@@ -105,7 +113,8 @@ typedef struct oct__variant {
     uint32_t n_gates;
 } oct__variant;
 
-/* All rows of all rooms, in table order. */
+/* The rows of the CPU, or of one kind of device, in table order. */
 const oct__variant *oct__variants(uint32_t *n);
+const oct__variant *oct__variants_of(oct__device device, uint32_t *n);
 
 #endif

@@ -73,8 +73,9 @@ static void an_answer_fills_what_there_is_room_for(void **state)
 
 typedef oct_status door(void *subject, void *given);
 
-/* Through `open`: size 0 and one byte too few are refused, a longer struct with zeroes is taken, with anything else refused. */
-static void check_ages(door *open, void *subject, const void *legal, size_t size)
+/* Through `open`: size 0 and one byte less than the struct had at its first release are refused; that size is taken, and what lies past it is not
+ * looked at; a longer struct with zeroes is taken, with anything else refused. */
+static void check_ages(door *open, void *subject, const void *legal, size_t first, size_t size)
 {
     union { uint32_t struct_size; unsigned char bytes[1024]; uint64_t align; } given;
     assert_true(size + 16 <= sizeof(given));
@@ -84,8 +85,12 @@ static void check_ages(door *open, void *subject, const void *legal, size_t size
     assert_int_equal(open(subject, &given), OCT_OK);
     given.struct_size = 0;
     assert_int_equal(open(subject, &given), OCT_INVALID_ARGUMENT);
-    given.struct_size = (uint32_t)size - 1;
+    given.struct_size = (uint32_t)first - 1;
     assert_int_equal(open(subject, &given), OCT_INVALID_ARGUMENT);
+    given.struct_size = (uint32_t)first;
+    memset(given.bytes + first, 0xA5, size - first);
+    assert_int_equal(open(subject, &given), OCT_OK);
+    memset(given.bytes + first, 0, size - first);
     given.struct_size = (uint32_t)size + 16;
     assert_int_equal(open(subject, &given), OCT_OK);
     given.bytes[size + 15] = 1;
@@ -170,15 +175,15 @@ static void every_struct_follows_the_rule(void **state)
     const oct_context_options options = { .struct_size = sizeof(options) };
     const oct_rope rope = { .struct_size = sizeof(rope), .n_dims = DIM, .base = 10000.0f, .position_scale = 1.0f };
     const oct_attn_merge_args merge = { .struct_size = sizeof(merge), .n_parts = 1, .rows = 1, .heads = 1, .dim = DIM, .out = s.p.q, .lse = s.p.q, .merged = s.p.out };
-    check_ages(open_context, &s, &options, sizeof(options));
-    check_ages(open_spec, &s, &s.p.spec, sizeof(s.p.spec));
-    check_ages(open_batch, &s, &s.p.padded, sizeof(s.p.padded));
+    check_ages(open_context, &s, &options, offsetof(oct_context_options, rates), sizeof(options));
+    check_ages(open_spec, &s, &s.p.spec, offsetof(oct_attn_spec, max_sequences), sizeof(s.p.spec));
+    check_ages(open_batch, &s, &s.p.padded, offsetof(oct_attn_batch, stream), sizeof(s.p.padded));
     assert_int_equal(oct_plan_update(s.plan, &s.p.padded, NULL), OCT_OK);
-    check_ages(open_args, &s, &s.p.args, sizeof(s.p.args));
-    check_ages(open_layer, &s, &s.p.layer, sizeof(s.p.layer));
-    check_ages(open_write, &s, &s.p.write, sizeof(s.p.write));
-    check_ages(open_rope, &s, &rope, sizeof(rope));
-    check_ages(open_merge, &s, &merge, sizeof(merge));
+    check_ages(open_args, &s, &s.p.args, offsetof(oct_attn_args, stream), sizeof(s.p.args));
+    check_ages(open_layer, &s, &s.p.layer, sizeof(s.p.layer), sizeof(s.p.layer));
+    check_ages(open_write, &s, &s.p.write, offsetof(oct_kv_write_args, stream), sizeof(s.p.write));
+    check_ages(open_rope, &s, &rope, sizeof(rope), sizeof(rope));
+    check_ages(open_merge, &s, &merge, offsetof(oct_attn_merge_args, stream), sizeof(merge));
     oct_plan_destroy(s.plan);
     oct_context_destroy(s.context);
 }
@@ -214,20 +219,20 @@ static void no_struct_ends_in_padding(void **state)
     /* A field added there would not change sizeof, and no size could tell the versions apart. */
 #define ENDS_WITH(type, field) assert_int_equal(offsetof(type, field) + sizeof(((type *)NULL)->field), sizeof(type))
     ENDS_WITH(oct_error, where);
-    ENDS_WITH(oct_context_options, user);
+    ENDS_WITH(oct_context_options, machine);
     ENDS_WITH(oct_kv_spec, v);
     ENDS_WITH(oct_kv_layer, v_scale_page_stride);
     ENDS_WITH(oct_kv_pool_options, spec);
     ENDS_WITH(oct_rope, factors);
-    ENDS_WITH(oct_kv_write_args, reserved2);
+    ENDS_WITH(oct_kv_write_args, refused);
     ENDS_WITH(oct_kv_table_options, window_tokens);
     ENDS_WITH(oct_kv_table_stats, n_copied);
     ENDS_WITH(oct_kv_twin_options, window_tokens);
-    ENDS_WITH(oct_attn_spec, deny_variant);
-    ENDS_WITH(oct_attn_batch, n_pages);
+    ENDS_WITH(oct_attn_spec, max_keys);
+    ENDS_WITH(oct_attn_batch, stream);
     ENDS_WITH(oct_plan_info, extend_variant);
-    ENDS_WITH(oct_attn_args, mask_row_stride);
-    ENDS_WITH(oct_attn_merge_args, lse_merged_head_stride);
+    ENDS_WITH(oct_attn_args, stream);
+    ENDS_WITH(oct_attn_merge_args, stream);
 }
 
 int main(void)

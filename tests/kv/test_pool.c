@@ -21,7 +21,7 @@ static oct_kv_pool *pool_of(const oct__allocator *allocator, oct_kv_spec spec, u
     const oct_kv_pool_options options = options_of(spec, n_layers, n_pages);
     oct_error error = OCT_ERROR_INIT;
     oct_kv_pool *pool;
-    if (oct__kv_pool_create(allocator, &options, &pool, &error) != OCT_OK) {
+    if (oct__kv_pool_create(allocator, NULL, &options, &pool, &error) != OCT_OK) {
         fail_msg("%s: %s", error.where, error.text);
     }
     return pool;
@@ -35,24 +35,24 @@ static void refuses_wrong_options(void **state)
     oct_kv_pool *pool = (oct_kv_pool *)&options;
     (void)state;
     options = options_of(spec, 0, 8);
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.n_layers is 0; must be at least 1");
     assert_string_equal(error.where, "oct_kv_pool_create");
     assert_null(pool);
     options = options_of(spec, 2, 0);
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.n_pages is 0; must be from 1 to 134217727: slots of 16 tokens a page are int32");
     options = options_of(spec, 2, 134217728);
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     options = options_of(spec, 2, 8);
     options.spec.dim_v = 20;
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "options.spec.dim_v is 20; must be a multiple of 8 from 16 to 512");
     options = options_of(spec, UINT32_MAX, 134217727); /* 2^32 layers of 2^40 bytes */
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_INVALID_ARGUMENT);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_INVALID_ARGUMENT);
     assert_non_null(strstr(error.text, "options.n_layers is 4294967295; layers of 134217727 pages must fit the address space"));
     options = options_of(spec, 1u << 20, 134217727); /* fits 64 bits, and no machine */
-    assert_int_equal(oct__kv_pool_create(&plain_allocator, &options, &pool, &error), OCT_OUT_OF_MEMORY);
+    assert_int_equal(oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error), OCT_OUT_OF_MEMORY);
     assert_non_null(strstr(error.text, "134217727 pages"));
     assert_null(pool);
     oct_kv_pool_destroy(NULL);
@@ -328,7 +328,7 @@ static void each_allocation_may_fail(void **state)
         oct_error error = OCT_ERROR_INIT;
         counting_init(&c);
         c.fail_at = n_failures + 1;
-        const oct_status status = oct__kv_pool_create(&c.hooks, &options, &pool, &error);
+        const oct_status status = oct__kv_pool_create(&c.hooks, NULL, &options, &pool, &error);
         if (status == OCT_OK) {
             oct_kv_pool_destroy(pool);
             counting_check_empty(&c);

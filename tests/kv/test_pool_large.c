@@ -11,7 +11,7 @@ static oct_kv_pool *large_pool(uint32_t n_layers, int64_t n_pages, uint32_t page
                                          .spec = spec_of(OCT_LAYOUT_NHD, 8, 64, 16, page_size, e4m3, e4m3)};
     oct_error error = OCT_ERROR_INIT;
     oct_kv_pool *pool = NULL;
-    const oct_status status = oct__kv_pool_create(&plain_allocator, &options, &pool, &error);
+    const oct_status status = oct__kv_pool_create(&plain_allocator, NULL, &options, &pool, &error);
     if (status == OCT_OUT_OF_MEMORY) { /* the system promises no more than it has: about 6 GB are asked for */
         print_message("%s\n", error.text);
         skip();

@@ -1,4 +1,4 @@
-/* plan_test.h: what the tests of src/plan share: cmocka, seeded random numbers, specs, machines from fixture files, and a strict JSON reader
+/* plan_test.h: what the tests of src/plan share: cmocka, seeded random numbers, specs, recorded machines, and a strict JSON reader
  * that only says yes or no. */
 #ifndef OCT_TESTS_PLAN_PLAN_TEST_H
 #define OCT_TESTS_PLAN_PLAN_TEST_H
@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "plan/machine.h"
 #include "plan/plan.h"
 
 /* splitmix64 */
@@ -51,39 +52,13 @@ static inline oct_attn_spec plain_spec(void)
     };
 }
 
-/* A machine from a fixture: "name: ..." and then "fact value" a line, '#' begins a comment; every machine fact must be there. */
-static inline oct__machine machine_read(const char *folder, const char *name)
+/* A machine of plan/machine.def. */
+static inline oct__machine machine_read(const char *name)
 {
-    oct__machine machine = { .cpu = "" };
-    bool given[OCT__FACT_COUNT] = { false };
-    char path[1024], line[256], key[64];
-    snprintf(path, sizeof(path), "%s/%s.facts", folder, name);
-    FILE *file = fopen(path, "r");
-    if (file == NULL) {
-        fail_msg("cannot open %s", path);
+    oct__machine machine;
+    if (!oct__machine_recorded(name, &machine)) {
+        fail_msg("there is no recorded machine '%s'", name);
     }
-    while (fgets(line, sizeof(line), file) != NULL) {
-        unsigned long long value;
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "name: ", 6) == 0) {
-            snprintf(machine.cpu, sizeof(machine.cpu), "%.63s", line + 6);
-        } else if (line[0] != '#' && line[0] != '\0') {
-            assert_int_equal(sscanf(line, "%63s %llu", key, &value), 2);
-            const oct__fact fact = oct__fact_of_name(key);
-            if (fact == OCT__FACT_COUNT) {
-                fail_msg("%s: there is no fact '%s'", path, key);
-            }
-            machine.facts.v[fact] = value;
-            given[fact] = true;
-        }
-    }
-    fclose(file);
-    for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
-        if (oct__fact_is_machine((oct__fact)fact) && !given[fact]) {
-            fail_msg("%s lacks the fact '%s'", path, oct__fact_name((oct__fact)fact));
-        }
-    }
-    machine.rates = oct__rates_default(&machine.facts);
     return machine;
 }
 

@@ -1,12 +1,9 @@
-/* test_explain.c: what explain says for machines that nobody here need own: facts from fixtures/, texts in golden/. Durations are masked, so
+/* test_explain.c: what explain says for machines that nobody here need own: facts from plan/machine.def, texts in golden/. Durations are masked, so
  * that tuning a cost shows here only when it changes a choice. `plan_explain --update` writes the texts anew: read the diff. */
 #include "plan_test.h"
 
 #include "host/text.h"
 #include "plan/explain.h"
-
-static const char *const machines[] = { "epyc_zen4", "epyc_zen3", "avx512_vm_without_zmm", "xeon_amx", "x86_64_without_avx2" };
-enum { N_MACHINES = sizeof(machines) / sizeof(machines[0]) };
 
 static const oct__allocator c_library;
 static const oct__executor two_threads = { .max_threads = 2 };
@@ -62,13 +59,13 @@ static void compare_with_golden(const char *name, const char *text)
     free(golden);
 }
 
-static void fixtures_give_the_golden_texts(void **state)
+static void recorded_machines_give_the_golden_texts(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_MACHINES; i++) {
+    for (uint32_t i = 0; oct__machine_recorded_name(i) != NULL; i++) {
         char bytes[16384];
         oct__text text;
-        const oct__machine machine = machine_read(PLAN_FIXTURES, machines[i]);
+        const oct__machine machine = machine_read(oct__machine_recorded_name(i));
         const oct_attn_spec spec = plain_spec();
         oct_plan *plan = plan_of(&machine, &spec);
         oct__text_init(&text, bytes, sizeof(bytes));
@@ -77,7 +74,7 @@ static void fixtures_give_the_golden_texts(void **state)
         oct__explain_write(&text, OCT_TEXT_PLAIN, &machine, &spec.kv, OCT_DTYPE_BF16, 2);
         assert_true(text.length < sizeof(bytes));
         mask_durations(bytes);
-        compare_with_golden(machines[i], bytes);
+        compare_with_golden(oct__machine_recorded_name(i), bytes);
         oct__plan_destroy(plan);
     }
 }
@@ -146,11 +143,11 @@ static void json_is_valid_and_escaped(void **state)
     assert_true(json_is_valid(bytes));
     bytes[strlen(bytes) - 1] = '\0';
     assert_false(json_is_valid(bytes));   /* the reader does say no */
-    for (int i = 0; i < N_MACHINES; i++) {
+    for (uint32_t i = 0; oct__machine_recorded_name(i) != NULL; i++) {
         char whole[32768];
         oct__text text;
-        oct__machine machine = machine_read(PLAN_FIXTURES, machines[i]);
-        snprintf(machine.cpu, sizeof(machine.cpu), "a \"CPU\"\\ \t%d", i);
+        oct__machine machine = machine_read(oct__machine_recorded_name(i));
+        snprintf(machine.cpu, sizeof(machine.cpu), "a \"CPU\"\\ \t%u", i);
         const oct_attn_spec spec = plain_spec();
         oct_plan *plan = plan_of(&machine, &spec);
         oct__text_init(&text, whole, sizeof(whole));
@@ -168,7 +165,7 @@ static void a_batch_replaces_the_nominal_problem(void **state)
     (void)state;
     char bytes[8192];
     oct__text text;
-    const oct__machine machine = machine_read(PLAN_FIXTURES, "epyc_zen4");
+    const oct__machine machine = machine_read("zen4");
     const int32_t qo_indptr[] = { 0, 1, 3, 3, 103 }, kv_len[] = { 100, 50, 9, 1000 }, pages[4 * 63] = { 0 };
     const oct_attn_batch batch = { .struct_size = sizeof(batch), .n_sequences = 4, .qo_indptr = qo_indptr, .block_table = pages, .seq_lens = kv_len, .max_pages = 63, .n_pages = 1 };
     for (int deterministic = 0; deterministic < 2; deterministic++) {
@@ -189,7 +186,7 @@ static void a_text_is_cut_as_snprintf_cuts(void **state)
 {
     (void)state;
     char whole[16384], part[16384];
-    const oct__machine machine = machine_read(PLAN_FIXTURES, "xeon_amx");
+    const oct__machine machine = machine_read("xeon_amx");
     const oct_attn_spec spec = plain_spec();
     oct_plan *plan = plan_of(&machine, &spec);
     const size_t length = oct_plan_explain(plan, OCT_TEXT_JSON, whole, sizeof(whole));
@@ -214,7 +211,7 @@ int main(int argc, char **argv)
 {
     update = argc == 2 && strcmp(argv[1], "--update") == 0;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixtures_give_the_golden_texts),
+        cmocka_unit_test(recorded_machines_give_the_golden_texts),
         cmocka_unit_test(every_row_has_its_state_and_every_failed_gate_its_line),
         cmocka_unit_test(json_is_valid_and_escaped),
         cmocka_unit_test(a_batch_replaces_the_nominal_problem),

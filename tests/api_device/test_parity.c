@@ -1,0 +1,234 @@
+/* test_parity.c: random problems, writes and merges through the public API on a context of a GPU, against the float64 oracle. Arguments: a device as
+ * in gpu.h, then library=PATH, random=N problems from seed=S on, writes=N. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/context.h"
+#include "api_device/gpu.h"
+#include "api_device/run_problem.h"
+#include "parity/isolate.h"
+
+static const char *what, *library;
+static int64_t n_random = 24, n_writes = 40, first_seed = 1;
+
+/* The GPU of this process: cases run in children, and a driver does not live through a fork. */
+static gpu *the_gpu(void)
+{
+    static gpu g;
+    static int is_open;
+    oct_error error = OCT_ERROR_INIT;
+    if (!is_open && gpu_open(&g, what, library, 1, NULL, &error) != OCT_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        abort();
+    }
+    is_open = 1;
+    return &g;
+}
+
+static const oct__variant *row_of(const gpu *g, const char *full_name)
+{
+    uint32_t n;
+    const oct__variant *rows = oct__variants_of(g->context->machine.device, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(rows[i].full_name, full_name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+/* Portable kernels compute in f32; those of the matrix units round q and the weights to 16 bits, which costs less than the law allows. */
+static compare_bound bound_of(const gpu *g, const oct_plan_info *info)
+{
+    const oct__variant *decode = row_of(g, info->decode_variant), *extend = row_of(g, info->extend_variant);
+    compare_bound bound = compare_bound_either(compare_bound_of(decode->tolerance), compare_bound_of(extend->tolerance));
+    if (decode->tolerance != OCT__TOL_F32 || extend->tolerance != OCT__TOL_F32) {
+        bound.watch = 4e-3;
+        bound.lse = 2e-3;
+    }
+    return bound;
+}
+
+static int64_t check_problem(problem *p, const char *force)
+{
+    gpu *g = the_gpu();
+    oct_plan_info info;
+    char why[640];
+    isolate_doing("%s, forced %s", what, force != NULL ? force : "nothing");
+    if (device_run_problem(g->context, g->stream, p, NULL, force, &info, why, sizeof why) != 0) {
+        if (force != NULL && strstr(why, "unsupported") != NULL) {
+            isolate_skipped();
+            return 0;
+        }
+        isolate_fail("%s %s", why, g->fake != NULL ? fake_report(g->fake) : "");
+        return 1;
+    }
+    const compare_bound bound = bound_of(g, &info);
+    const compare_verdict verdict = problem_judge(p, &bound);
+    isolate_ran(info.decode_variant, verdict.max_error);
+    isolate_ran(info.extend_variant, verdict.max_error);
+    if (!verdict.ok)
+        isolate_fail("%s", verdict.text);
+    return !verdict.ok;
+}
+
+static int64_t run_random(void *arg, int64_t index)
+{
+    /* Every row gets its turn, whatever the costs say. */
+    static const char *const forced[] = { NULL, "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16" };
+    problem p;
+    char text[PROBLEM_TEXT];
+    const problem_shape s = problem_random(first_seed + index);
+    (void)arg;
+    problem_print(&s, text, sizeof text);
+    isolate_repeat("api_device_parity %s random=1 seed=%lld writes=0 # '%s'", what, (long long)(first_seed + index), text);
+    if (problem_make(&p, &s) != 0 || problem_expect(&p) != 0) {
+        isolate_fail("the problem could not be made");
+        return 1;
+    }
+    int64_t failures = check_problem(&p, NULL);
+    if (index % 4 != 0)
+        failures += check_problem(&p, forced[index % 4]);
+    problem_drop(&p);
+    return failures;
+}
+
+static void random_problems(void **state)
+{
+    (void)state;
+    print_message("%s, seeds %lld to %lld\n", what, (long long)first_seed, (long long)(first_seed + n_random - 1));
+    assert_int_equal(isolate_run("problems", n_random, 120, run_random, NULL), 0);
+}
+
+static int64_t run_write(void *arg, int64_t index)
+{
+    write_case c;
+    char text[1024];
+    uint32_t refused;
+    gpu *g = the_gpu();
+    const write_shape s = write_random(first_seed + index);
+    (void)arg;
+    write_print(&s, text, sizeof text);
+    isolate_doing("oct_kv_write, %s", what);
+    isolate_repeat("api_device_parity %s random=0 seed=%lld writes=1 # '%s'", what, (long long)(first_seed + index), text);
+    if (write_make(&c, &s) != 0) {
+        isolate_fail("the case could not be made");
+        return 1;
+    }
+    int64_t failures = 0;
+    write_reset(&c);
+    if (device_run_case(g->context, g->stream, &c, &refused, text, sizeof text) != 0 || write_judge(&c, text, sizeof text) != 0) {
+        isolate_fail("%s %s", text, g->fake != NULL ? fake_report(g->fake) : "");
+        failures++;
+    }
+    /* Checked: a slot beyond the capacity is told and nothing is written; else all is as before. */
+    int has_bad = 0;
+    for (int i = 0; i < c.n_pools; i++)
+        for (int64_t t = 0; t < c.args.n_tokens; t++)
+            has_bad |= c.pool[i].slots[t] >= c.pool[i].layer.n_pages * (int64_t)c.pool[i].layer.spec.page_size;
+    write_reset(&c);
+    c.args.checked = 1;
+    if (device_run_case(g->context, g->stream, &c, &refused, text, sizeof text) != 0) {
+        isolate_fail("checked: %s", text);
+        failures++;
+    } else if (refused != (uint32_t)has_bad) {
+        isolate_fail("checked: refused is %u, slots %s beyond the capacity", refused, has_bad ? "are" : "are not");
+        failures++;
+    } else if (!has_bad && write_judge(&c, text, sizeof text) != 0) {
+        isolate_fail("checked: %s", text);
+        failures++;
+    }
+    for (int i = 0; has_bad && i < c.n_pools; i++)
+        for (int part = 0; part < 4; part++)
+            if (c.pool[i].memory[part].map != NULL && memcmp(c.pool[i].memory[part].at, c.pool[i].before[part], c.pool[i].memory[part].size_bytes) != 0) {
+                isolate_fail("checked and refused, but part %d of pool %d was written", part, i);
+                failures++;
+            }
+    isolate_ran("kv_write.simt", 0.0);
+    isolate_ran(has_bad ? "kv_write.simt refused" : "kv_write.simt checked", 0.0);
+    write_drop(&c);
+    return failures;
+}
+
+static void random_writes(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("writes", n_writes, 60, run_write, NULL), 0);
+}
+
+/* Two halves of a problem's keys and an empty part, merged on the device, against the host's merge of the same numbers. */
+static void merges(void **state)
+{
+    enum { PARTS = 3, ROWS = 5, HEADS = 3, DIM = 24 };
+    (void)state;
+    gpu *g = the_gpu();
+    oct_context *host;
+    assert_int_equal(oct_context_create(NULL, &host, NULL), OCT_OK);
+    static float out[PARTS * ROWS * HEADS * DIM], lse[PARTS * ROWS * HEADS], expected[ROWS * HEADS * DIM], expected_lse[ROWS * HEADS], merged[ROWS * HEADS * DIM], merged_lse[ROWS * HEADS];
+    rng r = rng_make(77);
+    for (int i = 0; i < PARTS * ROWS * HEADS * DIM; i++)
+        out[i] = (float)rng_below(&r, 2000) * 0.001f - 1.0f;
+    for (int i = 0; i < PARTS * ROWS * HEADS; i++)
+        lse[i] = i % 4 == 0 ? -INFINITY : (float)rng_below(&r, 1000) * 0.01f;
+    oct_attn_merge_args args = { .struct_size = sizeof args, .n_parts = PARTS, .rows = ROWS, .heads = HEADS, .dim = DIM,
+                                 .out = out, .out_part_stride = ROWS * HEADS * DIM, .out_row_stride = HEADS * DIM, .out_head_stride = DIM,
+                                 .lse = lse, .lse_part_stride = ROWS * HEADS, .lse_row_stride = HEADS, .lse_head_stride = 1,
+                                 .merged = expected, .merged_row_stride = HEADS * DIM, .merged_head_stride = DIM,
+                                 .lse_merged = expected_lse, .lse_merged_row_stride = HEADS, .lse_merged_head_stride = 1 };
+    assert_int_equal(oct_attn_merge(host, &args), OCT_OK);
+    device_arrays a = { .context = g->context, .stream = g->stream };
+    args.out = device_send(&a, out, sizeof out, 0);
+    args.lse = device_send(&a, lse, sizeof lse, 0);
+    args.merged = device_send(&a, merged, sizeof merged, 1);
+    args.lse_merged = device_send(&a, merged_lse, sizeof merged_lse, 1);
+    args.stream = g->stream;
+    assert_int_equal(a.status, OCT_OK);
+    assert_int_equal(oct_attn_merge(g->context, &args), OCT_OK);
+    assert_int_equal(device_fetch(&a), OCT_OK);
+    for (int i = 0; i < ROWS * HEADS * DIM; i++)
+        assert_true(fabsf(merged[i] - expected[i]) <= 1e-5f);
+    for (int i = 0; i < ROWS * HEADS; i++)
+        assert_true(merged_lse[i] == expected_lse[i] || fabsf(merged_lse[i] - expected_lse[i]) <= 1e-5f);
+    oct_context_destroy(host);
+}
+
+static void every_row_ran(void **state)
+{
+    (void)state;
+    isolate_report();
+    if (n_random < 24)
+        skip();
+    static const char *const names[] = { "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16", "attn_extend.simt", "kv_write.simt", "kv_write.simt refused" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        assert_true(isolate_n_ran(names[i]) > 0);
+}
+
+int main(int argc, char **argv)
+{
+    int usable = argc >= 2;
+    what = usable ? argv[1] : "";
+    for (int i = 2; i < argc; i++) {
+        if (strncmp(argv[i], "library=", 8) == 0)
+            library = argv[i] + 8;
+        else if (strncmp(argv[i], "random=", 7) == 0)
+            n_random = strtoll(argv[i] + 7, NULL, 10);
+        else if (strncmp(argv[i], "seed=", 5) == 0)
+            first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "writes=", 7) == 0)
+            n_writes = strtoll(argv[i] + 7, NULL, 10);
+        else
+            usable = 0;
+    }
+    if (!usable)
+        return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [writes=N]\n"), 2;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_problems),
+        cmocka_unit_test(random_writes),
+        cmocka_unit_test(merges),   /* in this process: after all forks */
+        cmocka_unit_test(every_row_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
