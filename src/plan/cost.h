@@ -13,6 +13,7 @@ typedef struct oct__rates {
     double machine_read_bytes;  /* all threads together */
     double speed;               /* of one core, against the core on which the rows' costs were measured */
     const char *source;         /* where the numbers are from, for people; lives as long as the machine */
+    double bf16_dot;            /* of a core's bf16 dot products, against `speed` times those of that same core; 0: unknown, taken as 1 */
 } oct__rates;
 
 /* The defaults for a machine with these facts. */

@@ -6,7 +6,8 @@
 
 /* The order of a file's rows decides ties and the order of explain's lines. */
 
-#define COST(item_ns, mac_ps, convert_ps, exp_ps) { (item_ns), (mac_ps), (convert_ps), (exp_ps) }
+#define COST(item_ns, mac_ps, convert_ps, exp_ps) { (item_ns), (mac_ps), (convert_ps), (exp_ps), 0 }
+#define COST_BF16(item_ns, mac_ps, bf16_ps, convert_ps, exp_ps) { (item_ns), (mac_ps), (convert_ps), (exp_ps), (bf16_ps) }
 
 /* ---- prototypes: a row's entries are what its macro says they are, or the file that defines them does not compile ---- */
 #define NEED(fact, op, arg, why)

@@ -132,7 +132,7 @@ static void a_row_must_suit_both_destinations(void **state)
         { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
         { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
     };
-    const oct__rates machine = { 1e9, 1e9, 1, "test" };
+    const oct__rates machine = { 1e9, 1e9, 1, "test", 1 };
     const oct__amount amount = { .items = 5 };
     oct__facts wide = { { 0 } }, narrow = { { 0 } };
     wide.v[OCT__FACT_HEAD_DIM_K] = 64;

@@ -20,6 +20,23 @@ static void arithmetic_is_summed_and_shared(void **state)
     assert_close(oct__cost_seconds(&cost, &rates, &amount, 4), 32e-6 / 8);
 }
 
+/* bf16 dot products at their own rate; a machine whose rate nobody knows has the reference's. */
+static void bf16_dots_have_a_rate_of_their_own(void **state)
+{
+    (void)state;
+    const oct__cost cost = { .mac_ps = 4, .bf16_ps = 6 };
+    const oct__amount amount = { .macs = 1e6 };
+    oct__rates machine = rates;
+    assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), 10e-6 / 2);
+    machine.bf16_dot = 0.4;
+    assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), 19e-6 / 2);
+    const oct_rates measured = { .threads = 1, .read_memory_bytes = { 10e9, 10e9 }, .clock_hz = 3e9, .fma_avx2_flops = { 59e9, 59e9 },
+                                 .dot_bf16_flops = { 59e9, 59e9 } };
+    machine = oct__rates_measured(&measured);
+    assert_close(machine.speed, 0.5);
+    assert_close(machine.bf16_dot, 0.5);   /* half of the reference's 236 at half its speed */
+}
+
 static void bytes_bound_it_from_below(void **state)
 {
     (void)state;
@@ -86,7 +103,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arithmetic_is_summed_and_shared),
-        cmocka_unit_test(bytes_bound_it_from_below),
+        cmocka_unit_test(bf16_dots_have_a_rate_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
         cmocka_unit_test(threads_are_woken_for_enough_work_only),
         cmocka_unit_test(known_machines_have_rates_of_their_own),

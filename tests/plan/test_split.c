@@ -14,7 +14,7 @@ static const oct__variant extend_rows[] = {
     { .op = OCT__OP_attn_extend, .name = "b", .tile_vectors = 7, .cost = { 300, 20, 70, 600 } },
     { .op = OCT__OP_attn_extend, .name = "c", .tile_vectors = 128, .cost = { 0, 1, 0, 0 } },
 };
-static const oct__rates rates = { 20e9, 60e9, 1.0, "test" };
+static const oct__rates rates = { 20e9, 60e9, 1.0, "test", 1.0 };
 
 enum { MAX_SEQUENCES = 24 };
 
