@@ -81,7 +81,7 @@ static void check_merge(const merge_row *row)
     for (uint32_t i = 0; i < row->n * DIM; i++)
         out[i] = row->value[i / DIM];
     for (uint32_t i = 0; i <= n; i++) {
-        oct_attn_merge_args args = { (uint32_t)sizeof args, row->n, 1, 1, DIM, out, DIM, DIM, DIM, row->lse, 1, 1, 1, merged, DIM, DIM, &lse_merged, 1, 1 };
+        oct_attn_merge_args args = { (uint32_t)sizeof args, row->n, 1, 1, DIM, out, DIM, DIM, DIM, row->lse, 1, 1, 1, merged, DIM, DIM, &lse_merged, 1, 1, NULL };
         if (i < n && (all[i].op != OCT__OP_attn_merge || !roster_machine_can(&all[i])))
             continue;
         memset(merged, 0xFF, sizeof merged);

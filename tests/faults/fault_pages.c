@@ -31,7 +31,7 @@ typedef struct hand_batch {
 static void make_hand_batch(hand_batch *b, int compressed)
 {
     static const hand_batch good = { { 0, 1, 2, 3 }, { { 7, -9, -9 }, { -9, -9, -9 }, { 0, 3, 5 } }, { 5, 0, 33 }, { 0, 1, 1, 4 }, { 7, 0, 3, 5 }, { 5, 0, 1 },
-                                     { 0, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL, 0 } };
+                                     { 0, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL, 0, NULL } };
     *b = good;
     b->batch.struct_size = sizeof b->batch;
     b->batch.n_sequences = 3;
