@@ -1,0 +1,193 @@
+/* test_kernels.c: every kernel of src/device as the compiler made it for one AMD chip, run by the simulator on small problems and held to the same
+ * oracle as everything else. The last test prints, and looks, that every kernel ran and how much of its code did. Arguments: attn=N and write=N problems
+ * (of each kind), seed=S. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "amdsim/door.h"
+#include "device/device_check.h"
+
+enum { WARP = 64, REASON_BYTES = 640 };
+
+static int64_t n_attn = 96, n_write = 120, first_seed = 1;
+
+static void all_code_is_known(void **state)
+{
+    const simt_kernel *kernel;
+    int unknown = 0;
+    (void)state;
+    for (uint32_t i = 0; (kernel = simt_nth(WARP, i)) != NULL; i++) {
+        const sim_kernel *code = door_kernel(kernel->name);
+        if (code == NULL)
+            print_message("%s has no %s\n", door_assembly(), kernel->name);
+        else if (sim_kernel_error(code)[0] != 0)
+            print_message("%s\n", sim_kernel_error(code));
+        unknown += code == NULL || sim_kernel_error(code)[0] != 0;
+    }
+    assert_int_equal(unknown, 0);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct format { int64_t dtype, mode, scale_dtype; } format;
+
+static const format formats[] = {
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0 }, { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_LAYER_HEAD, 0 }, { OCT_DTYPE_E5M2, OCT_SCALE_LAYER, 0 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32 }, { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0 }, { OCT_DTYPE_F16, OCT_SCALE_NONE, 0 },
+};
+enum { FORMATS = 6 };
+static const int64_t dims[] = { 128, 256, 64 };
+
+/* One in three is whatever problem_random makes; of the others formats and dims follow a list, so that every kernel of the matrix units has its turn,
+ * and the lengths are short. */
+static int64_t run_attn(void *arg, int64_t index)
+{
+    static const int32_t q_lens[4][3] = { { 1, 1, 1 }, { 2, 1, 4 }, { 20, 1, 33 }, { 1, 64, 0 } }, kv_lens[4][3] = { { 40, 1, 90 }, { 33, 130, 7 }, { 50, 16, 33 }, { 300, 64, 5 } };
+    problem_shape s = problem_random(first_seed + index);
+    (void)arg;
+    if (index % 3 != 0) {
+        const int64_t i = index / 3 * 2 + index % 3 - 1;
+        const format *k = &formats[i % FORMATS], *v = i % 4 < 2 ? k : &formats[(i + i / FORMATS) % FORMATS];
+        s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype;
+        s.v_dtype = v->dtype, s.v_scale_mode = v->mode, s.v_scale_dtype = v->scale_dtype;
+        s.dim_k = s.dim_v = dims[i % 3 == 0 ? 0 : (i / 2) % 3];
+        s.layout = i % 5 == 0 ? OCT_LAYOUT_HND : OCT_LAYOUT_NHD;
+        s.heads = 1 + i % 2;
+        s.heads_q = s.heads * (int64_t[]){ 4, 1, 8, 16, 5, 7, 2 }[i % 7];
+        s.split_tokens = i % 4 == 1 ? 32 : 0;
+        problem_lengths(&s, 3, q_lens[i % 4], kv_lens[i % 4]);
+    }
+    return device_check_attn(WARP, &s);
+}
+
+static void attention(void **state)
+{
+    (void)state;
+    print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_attn - 1));
+    assert_int_equal(isolate_run("attention", n_attn, 60, run_attn, NULL), 0);
+}
+
+/* ---- writes and merges ------------------------------------------------------------------------------------------------------------------ */
+
+static int64_t run_write(void *arg, int64_t index)
+{
+    (void)arg;
+    const write_shape s = write_random(first_seed + index);
+    return device_check_write(WARP, &s);
+}
+
+static void writes(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("writes", n_write, 60, run_write, NULL), 0);
+}
+
+/* kv_check: one slot beyond its pool, and nothing at all is written. */
+static void checked_writes(void **state)
+{
+    (void)state;
+    for (int beyond = 0; beyond < 3; beyond++) {
+        write_case c;
+        write_shape s = write_plain(40 + beyond);
+        char why[REASON_BYTES];
+        s.window = 1;
+        s.slots = 0;
+        s.n_tokens = 300;
+        s.heads = 1;
+        s.n_pages = 20;
+        assert_int_equal(write_make(&c, &s), 0);
+        write_reset(&c);
+        c.args.checked = 1;
+        if (beyond > 0)
+            c.pool[beyond - 1].slots[299] = (int32_t)(c.pool[beyond - 1].layer.n_pages * c.pool[beyond - 1].layer.spec.page_size);
+        const int bad = device_run_write(device_check_rig(WARP), &c, why, sizeof why);
+        if (bad)
+            print_message("%s\n", why);
+        assert_int_equal(bad, 0);
+        for (int i = 0; i < 2 && beyond > 0; i++)
+            for (int j = 0; j < 4; j++)
+                if (c.pool[i].memory[j].size_bytes > 0)
+                    assert_memory_equal(c.pool[i].memory[j].at, c.pool[i].before[j], c.pool[i].memory[j].size_bytes);
+        if (beyond == 0)
+            assert_int_equal(write_judge(&c, why, sizeof why), 0);
+        write_drop(&c);
+    }
+}
+
+/* Three parts of contiguous rows, one of them empty; the rest is for the program of tests/device. */
+static void merges(void **state)
+{
+    enum { PARTS = 3, ROWS = 5, HEADS = 2, DIM = 24, VECTORS = ROWS * HEADS };
+    float parts[PARTS * VECTORS * DIM], lse[PARTS * VECTORS], merged[VECTORS * DIM], lse_merged[VECTORS];
+    double expected[VECTORS * DIM], expected_lse[VECTORS], v_max[VECTORS];
+    char why[REASON_BYTES];
+    rng r = rng_make(77);
+    (void)state;
+    for (int i = 0; i < PARTS * VECTORS * DIM; i++)
+        parts[i] = (float)rng_normal(&r);
+    for (int i = 0; i < PARTS * VECTORS; i++)
+        lse[i] = i / VECTORS == 1 ? -INFINITY : (float)(3.0 * rng_normal(&r));
+    device_merge m = { .out_elements = PARTS * VECTORS * DIM, .lse_elements = PARTS * VECTORS, .merged_elements = VECTORS * DIM, .lse_merged_elements = VECTORS };
+    m.args = (oct_attn_merge_args){ .struct_size = sizeof m.args, .n_parts = PARTS, .rows = ROWS, .heads = HEADS, .dim = DIM, .out = parts, .lse = lse,
+        .out_part_stride = VECTORS * DIM, .out_row_stride = HEADS * DIM, .out_head_stride = DIM, .lse_part_stride = VECTORS, .lse_row_stride = HEADS,
+        .lse_head_stride = 1, .merged = merged, .lse_merged = lse_merged, .merged_row_stride = HEADS * DIM, .merged_head_stride = DIM,
+        .lse_merged_row_stride = HEADS, .lse_merged_head_stride = 1 };
+    oracle_init();
+    oracle_merge(&m.args, expected, expected_lse, v_max);
+    const int bad = device_run_merge(device_check_rig(WARP), &m, why, sizeof why);
+    if (bad)
+        print_message("%s\n", why);
+    assert_int_equal(bad, 0);
+    for (int i = 0; i < VECTORS * DIM; i++)
+        assert_true(fabs((double)merged[i] - expected[i]) <= 1e-6 * v_max[i / DIM]);
+    for (int i = 0; i < VECTORS; i++)
+        assert_true(fabs((double)lse_merged[i] - expected_lse[i]) <= 1e-6 * (1.0 + fabs(expected_lse[i])));
+}
+
+static void every_kernel_ran(void **state)
+{
+    const simt_kernel *kernel;
+    int idle = 0;
+    (void)state;
+    isolate_report();
+    for (uint32_t i = 0; (kernel = simt_nth(WARP, i)) != NULL; i++) {
+        const door_tally t = door_tally_of(i);
+        print_message("%s %-28s %5llu launches, %10llu instructions, %3.0f %% of its %zu reached\n", door_arch(), kernel->name, (unsigned long long)t.launches,
+                      (unsigned long long)t.instructions, t.n_all == 0 ? 0.0 : 100.0 * (double)t.n_reached / (double)t.n_all, t.n_all);
+        idle += t.launches == 0 || t.instructions == 0;
+    }
+    assert_int_equal(idle, 0);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "attn=", 5) == 0)
+            n_attn = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "write=", 6) == 0)
+            n_write = strtoll(argv[i] + 6, NULL, 10);
+        else if (strncmp(argv[i], "seed=", 5) == 0)
+            first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else
+            return fprintf(stderr, "usage: amdsim_kernels_%s [attn=N] [write=N] [seed=S]\n", door_arch()), 2;
+    }
+    if (door_assembly()[0] == 0)
+        return printf("amdsim_kernels_%s: no clang for AMD here (tools/setup/zig.sh fetches it)\n", door_arch()), 77;
+    if (door_program() == NULL || door_count() != 0)
+        return fprintf(stderr, "the target device_code makes it\n"), 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_code_is_known),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(writes),
+        cmocka_unit_test(checked_writes),
+        cmocka_unit_test(merges),
+        cmocka_unit_test(every_kernel_ran),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
