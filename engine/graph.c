@@ -212,9 +212,7 @@ oct_status octe__graphs_open(octe__graphs *graphs, const octe_model *model, octe
     static const char where[] = "octe_engine_open";
     *graphs = (octe__graphs){.model = model, .seam = seam, .rope_base_window = rope_base_window};
     graphs->backend = ggml_backend_dev_init(octe__runtime_cpu(), NULL);
-    struct ggml_threadpool_params params;
-    ggml_threadpool_params_init(&params, (int)n_threads);
-    graphs->threads = ggml_threadpool_new(&params);
+    graphs->threads = octe__runtime_threads(n_threads);
     if (graphs->backend == NULL || graphs->threads == NULL) {
         return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "ggml can't start %u threads", n_threads);
     }

@@ -20,6 +20,7 @@ enum { DEFAULT_ROWS = 512 };
 struct octe_reference {
     struct llama_model *model;
     struct llama_context *context;
+    struct ggml_threadpool *threads;
     struct llama_batch batch;
     bool has_batch;
     octe_reference_options options;   /* resolved */
@@ -91,6 +92,12 @@ static oct_status open_context(octe_reference *r, const char *path, oct_error *e
     if (r->context == NULL) {
         return octe__report(error, OCT_UNSUPPORTED, where, path, "libllama can't make a context: %s", octe__runtime_complaint());
     }
+    /* As llama.cpp's own programs do: without one, libllama starts and ends its threads in every step. */
+    r->threads = octe__runtime_threads(o->n_threads);
+    if (r->threads == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, path, "ggml can't start %u threads", o->n_threads);
+    }
+    llama_attach_threadpool(r->context, r->threads, r->threads);
     r->n_vocab = (uint32_t)llama_vocab_n_tokens(llama_model_get_vocab(r->model));
     r->batch = llama_batch_init((int32_t)o->max_step_rows, 0, 1);
     r->has_batch = r->batch.token != NULL;
@@ -138,6 +145,9 @@ void octe_reference_close(octe_reference *r)
     }
     if (r->context != NULL) {
         llama_free(r->context);
+    }
+    if (r->threads != NULL) {
+        ggml_threadpool_free(r->threads);
     }
     if (r->model != NULL) {
         llama_model_free(r->model);
