@@ -1,4 +1,5 @@
-/* explain.c: owns `octavo explain`: which kernels would run a model, and why the others would not. */
+/* explain.c: owns `octavo explain`: which kernels would run a model here, on a device of this machine or on a recorded machine, and why the others would
+ * not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "engine/engine.h"
 
 typedef struct explain_options {
-    const char *model, *form, *output, *force, *deny, *rates;
+    const char *model, *form, *output, *force, *deny, *rates, *machine, *device;
     app_cache_flags cache;
     uint32_t n_threads, context_tokens;
 } explain_options;
@@ -19,6 +20,8 @@ static const app_flag flags[] = {
     APP_CACHE_FLAGS(explain_options),
     { "--force", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "as if these kernels were forced: attn_decode.avx2,attn_extend.scalar" },
     { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "as if these were denied" },
+    { "--machine", "NAME", APP_TEXT, OPTION(machine), 0, 0, false, "as if on this recorded machine: zen4, h200, mi300x ... (see below)" },
+    { "--device", "NAME", APP_TEXT, OPTION(device), 0, 0, false, "as if on this device here: cpu, cuda, cuda:1, hip (cpu)" },
     { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads; 0: the machine's cores (0)" },
     { "-c, --ctx-size", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "tokens of context; 0: the model's (0)" },
     APP_RATES_FLAG(OPTION(rates)),
@@ -26,8 +29,16 @@ static const app_flag flags[] = {
     { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write it to FILE, whole or not at all, instead of standard output" },
 };
 
+/* Who answers: the engine's own plans, or plans of the same problems on another machine or device. */
+typedef struct answer {
+    const octe_engine *engine;
+    oct_context *context;
+    const oct_plan *plan[2];    /* that sees everything, with a window; NULL where the model has no such layers */
+    bool is_own;                /* the engine's: not to be destroyed */
+} answer;
+
 /* One of the library's texts: a plan's (plan not NULL) or that of the write. */
-static void add_explanation(app_text *text, const octe_engine *engine, const oct_plan *plan, uint32_t form)
+static void add_explanation(app_text *text, const answer *a, const oct_plan *plan, uint32_t form)
 {
     for (size_t size = 0;;) {
         char *const bytes = size > 0 ? malloc(size) : NULL;
@@ -36,7 +47,7 @@ static void add_explanation(app_text *text, const octe_engine *engine, const oct
             return;
         }
         const size_t length = plan != NULL ? oct_plan_explain(plan, form, bytes, size)
-                                           : oct_kv_write_explain(octe_engine_context(engine), octe_engine_kv_spec(engine), OCT_DTYPE_F32, form, bytes, size);
+                                           : oct_kv_write_explain(a->context, octe_engine_kv_spec(a->engine), OCT_DTYPE_F32, form, bytes, size);
         if (length < size) {
             /* The library may end its text with a line feed; here the frame says where lines end. */
             size_t n = length;
@@ -52,40 +63,40 @@ static void add_explanation(app_text *text, const octe_engine *engine, const oct
     }
 }
 
-static void add_text(app_text *text, const octe_engine *engine, const char *cache)
+static void add_text(app_text *text, const answer *a, const char *cache)
 {
-    const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
-    const oct_plan *const full = octe_engine_plan(engine, false), *const window = octe_engine_plan(engine, true);
+    const octe_model_info *const info = octe_model_info_get(octe_engine_model(a->engine));
+    const oct_plan *const full = a->plan[0], *const window = a->plan[1];
     app_text_add(text, "%s: %s, cache %s\n", info->path, info->architecture, cache);
     if (full != NULL) {
         app_text_add(text, "\n%u layers that see everything\n", info->n_layers - info->n_layers_window);
-        add_explanation(text, engine, full, OCT_TEXT_PLAIN);
+        add_explanation(text, a, full, OCT_TEXT_PLAIN);
         app_text_add(text, "\n");
     }
     if (window != NULL) {
         app_text_add(text, "\n%u layers that see a window of %u tokens\n", info->n_layers_window, info->window_tokens);
-        add_explanation(text, engine, window, OCT_TEXT_PLAIN);
+        add_explanation(text, a, window, OCT_TEXT_PLAIN);
         app_text_add(text, "\n");
     }
     app_text_add(text, "\nthe write of K and V\n");
-    add_explanation(text, engine, NULL, OCT_TEXT_PLAIN);
+    add_explanation(text, a, NULL, OCT_TEXT_PLAIN);
     app_text_add(text, "\n");
 }
 
-static void add_json_plan(app_text *text, const octe_engine *engine, const char *key, bool window)
+static void add_json_plan(app_text *text, const answer *a, const char *key, bool window)
 {
-    const oct_plan *const plan = octe_engine_plan(engine, window);
+    const oct_plan *const plan = a->plan[window ? 1 : 0];
     app_text_add(text, ", \"%s\": ", key);
     if (plan != NULL) {
-        add_explanation(text, engine, plan, OCT_TEXT_JSON);
+        add_explanation(text, a, plan, OCT_TEXT_JSON);
     } else {
         app_text_add(text, "null");
     }
 }
 
-static void add_json(app_text *text, const octe_engine *engine, const char *cache)
+static void add_json(app_text *text, const answer *a, const char *cache)
 {
-    const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
+    const octe_model_info *const info = octe_model_info_get(octe_engine_model(a->engine));
     app_text_add(text, "{\"model\": ");
     app_text_add_json(text, info->path);
     app_text_add(text, ", \"architecture\": ");
@@ -93,11 +104,65 @@ static void add_json(app_text *text, const octe_engine *engine, const char *cach
     app_text_add(text, ", \"cache\": ");
     app_text_add_json(text, cache);
     app_text_add(text, ", \"window_tokens\": %u", info->window_tokens);
-    add_json_plan(text, engine, "attn_full", false);
-    add_json_plan(text, engine, "attn_window", true);
+    add_json_plan(text, a, "attn_full", false);
+    add_json_plan(text, a, "attn_window", true);
     app_text_add(text, ", \"kv_write\": ");
-    add_explanation(text, engine, NULL, OCT_TEXT_JSON);
+    add_explanation(text, a, NULL, OCT_TEXT_JSON);
     app_text_add(text, "}\n");
+}
+
+static bool is_elsewhere(const explain_options *options)
+{
+    return options->machine != NULL || (options->device != NULL && strcmp(options->device, "cpu") != 0);
+}
+
+/* The engine's answer, or that of plans for the same layers on another machine or device. */
+static oct_status answer_open(answer *a, const octe_engine *engine, const explain_options *options, oct_error *error)
+{
+    *a = (answer){ .engine = engine, .context = octe_engine_context(engine), .plan = { octe_engine_plan(engine, false), octe_engine_plan(engine, true) }, .is_own = true };
+    if (!is_elsewhere(options)) {
+        return OCT_OK;
+    }
+    const oct_context_options wanted = { .struct_size = sizeof(wanted), .max_threads = options->n_threads, .machine = options->machine, .device = options->device };
+    const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
+    const oct_plan *const own[2] = { a->plan[0], a->plan[1] };
+    a->plan[0] = a->plan[1] = NULL;
+    a->context = NULL;
+    a->is_own = false;
+    oct_status status = oct_context_create(&wanted, &a->context, error);
+    for (int window = 0; window < 2 && status == OCT_OK; window++) {
+        if (own[window] == NULL) {
+            continue;
+        }
+        const oct_attn_spec spec = {
+            .struct_size = sizeof(spec),
+            .heads_q = info->n_heads,
+            .kv = *octe_engine_kv_spec(engine),
+            .q_dtype = OCT_DTYPE_F32,
+            .out_dtype = OCT_DTYPE_F32,
+            .sm_scale = 1.0f,          /* no gate looks at it */
+            .causal = 1,
+            .window_tokens = window == 1 ? info->window_tokens : 0,
+            .force_variant = options->force,
+            .deny_variant = options->deny,
+            .max_sequences = 1,        /* of a GPU's plan, which is not run */
+            .max_rows = 512,
+            .max_keys = 4096,
+        };
+        oct_plan *plan = NULL;
+        status = oct_plan_create(a->context, &spec, &plan, error);
+        a->plan[window] = plan;
+    }
+    return status;
+}
+
+static void answer_close(answer *a)
+{
+    if (a->engine != NULL && !a->is_own) {
+        oct_plan_destroy((oct_plan *)(uintptr_t)a->plan[0]);
+        oct_plan_destroy((oct_plan *)(uintptr_t)a->plan[1]);
+        oct_context_destroy(a->context);
+    }
 }
 
 static int explain(const explain_options *options, const octe_kv_config *config, const oct_rates *rates)
@@ -111,8 +176,9 @@ static int explain(const explain_options *options, const octe_kv_config *config,
     wanted.max_context_tokens = options->context_tokens;
     wanted.max_step_logits = 1;
     wanted.kv = *config;
-    wanted.force_variant = options->force;
-    wanted.deny_variant = options->deny;
+    /* Names of another machine's kernels mean nothing here. */
+    wanted.force_variant = is_elsewhere(options) ? NULL : options->force;
+    wanted.deny_variant = is_elsewhere(options) ? NULL : options->deny;
     wanted.rates = rates;
     /* Nothing is computed here: no second copy of the weights. */
     const octe_model_options plain = { .no_repack = true };
@@ -120,15 +186,19 @@ static int explain(const explain_options *options, const octe_kv_config *config,
     if (status == OCT_OK) {
         status = octe_engine_open(model, &wanted, &engine, &error);
     }
+    answer a = { .engine = NULL };
+    if (status == OCT_OK) {
+        status = answer_open(&a, engine, options, &error);
+    }
     int code;
     if (status == OCT_OK) {
         char cache[96];
         app_text text = { 0 };
         app_cache_name(config, cache, sizeof(cache));
         if (strcmp(options->form, "json") == 0) {
-            add_json(&text, engine, cache);
+            add_json(&text, &a, cache);
         } else {
-            add_text(&text, engine, cache);
+            add_text(&text, &a, cache);
         }
         code = app_output_report(&text, options->output);
         app_text_free(&text);
@@ -136,6 +206,7 @@ static int explain(const explain_options *options, const octe_kv_config *config,
         error.status = status;
         code = app_output_error(&error);
     }
+    answer_close(&a);
     octe_engine_close(engine);
     octe_model_close(model);
     return code;
@@ -147,6 +218,10 @@ static int run(const app_command *command, int argc, char **argv)
     int code;
     if (!app_arguments_parse(command, argc, argv, &options, &code)) {
         return code;
+    }
+    if (options.machine != NULL && options.device != NULL) {
+        (void)app_output_fail("--machine and --device exclude each other: a recorded machine has its own device");
+        return APP_USAGE;
     }
     octe_kv_config config;
     octe_scales scales;
@@ -166,6 +241,8 @@ const app_command app_command_explain = {
     .name = "explain",
     .summary = "which kernels would run a model, and why the others would not",
     .operands = "-m MODEL.gguf [flags]",
+    .notes = "Recorded machines, as octavo explain --machine NAME takes them: zen4, zen3, xeon_amx, avx512_vm_without_zmm, x86_64_without_avx2; and GPUs, from their "
+             "vendors' documents: a100, h100, h200, mi300x, mi355x. Kernels are compared on a nominal decode and extend.",
     .flags = flags,
     .n_flags = sizeof(flags) / sizeof(flags[0]),
     .run = run,

@@ -5,7 +5,7 @@
 #include "apps/rates.h"
 
 /* What a context with these rates says of the machine, to standard output (path NULL) or a file. file: where the rates were kept, said in a
- * last line of the plain form; NULL: nothing is said. Returns the exit code. */
+ * last line of the plain form; NULL: GPUs are looked for instead. Returns the exit code. */
 int app_machine_report(const app_rates *rates, const char *file, uint32_t form, const char *path);
 
 #endif

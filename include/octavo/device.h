@@ -24,6 +24,9 @@ OCT_API oct_status oct_device_copy_out(oct_context *context, void *host, const v
 /* Waits until all that was enqueued on the stream has run; tells faults of its kernels. Errors: as above. */
 OCT_API oct_status oct_device_wait(oct_context *context, void *stream);
 
+/* What a GPU context's device is: lines of text, or one JSON object; "" and null on the CPU. As snprintf. Any thread. */
+OCT_API size_t oct_device_describe(const oct_context *context, uint32_t format, char *text, size_t size);
+
 /* Whether the last update that has run could plan its step, for whoever gives a GPU metadata that he is not sure of. Waits for the stream, which must
  * be the one of the last update. INVALID_ARGUMENT: the step was larger than the plan's limits; its runs write nothing. On the CPU, where update tells
  * at once, OK. Other errors as above. */

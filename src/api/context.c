@@ -100,6 +100,10 @@ static oct_status create(const oct_context_options *options, oct__driver *driver
         .user = options->user,
         .max_threads = options->max_threads > 0 ? options->max_threads : 1,
     };
+    const uint64_t n_cores = machine.facts.v[OCT__FACT_CPU_CORES];
+    if (machine.is_recorded && options->max_threads == 0 && n_cores > 0) {
+        context->executor.max_threads = (uint32_t)n_cores;   /* nobody is asked to run on them */
+    }
     context->machine = machine;
     if (!machine.is_recorded) {
         context->machine.rates = machine.measured.struct_size > 0 ? oct__rates_measured(&context->machine.measured) : oct__rates_default(&machine.facts);
@@ -236,48 +240,13 @@ static void measured_plain(oct__text *text, const oct_rates *rates)
     }
 }
 
-static void device_json(oct__text *text, const oct_context *context)
-{
-    const oct__machine *machine = &context->machine;
-    if (machine->device == OCT__DEVICE_CPU) {
-        oct__text_add(text, "null");
-        return;
-    }
-    oct__text_add(text, "{\"kind\": \"%s\", \"name\": ", oct__device_name(machine->device));
-    oct__text_add_json_string(text, machine->device_name);
-    if (context->driver != NULL) {
-        oct__text_add(text, ", \"arch\": ");
-        oct__text_add_json_string(text, context->driver->arch);
-        oct__text_add(text, ", \"code\": ");
-        oct__text_add_json_string(text, context->driver->code);
-    }
-    oct__text_add(text, "}");
-}
-
-static void device_plain(oct__text *text, const oct_context *context)
-{
-    const oct__machine *machine = &context->machine;
-    const uint64_t *v = machine->facts.v;
-    oct__text_add(text, "device      %s (%s", machine->device_name, oct__device_name(machine->device));
-    if (context->driver != NULL) {
-        oct__text_add(text, ", %s, runs the library's %s", context->driver->arch, context->driver->code);
-    }
-    oct__text_add(text, ")\n            %" PRIu64 " units in warps of %" PRIu64 ", %" PRIu64 " KiB of shared memory a block, %s\n", v[OCT__FACT_DEV_UNITS], v[OCT__FACT_DEV_WARP],
-                  v[OCT__FACT_DEV_SHARED_BYTES] / 1024, v[OCT__FACT_DEV_HAS_MMA] != 0 ? "matrix units" : "no matrix units");
-    add_rate(text, "            ", (double)v[OCT__FACT_DEV_MEMORY_BYTES] * 1e-9, " GB of memory");
-    if (v[OCT__FACT_DEV_READ_MB_PER_S] > 0) {
-        add_rate(text, " at ", (double)v[OCT__FACT_DEV_READ_MB_PER_S] * 1e-3, " GB/s on paper");
-    }
-    oct__text_add(text, "\n");
-}
-
 static void machine_json(oct__text *text, const oct_context *context)
 {
     const oct__machine *machine = &context->machine;
     oct__text_add(text, "{\"cpu\": ");
     oct__text_add_json_string(text, machine->cpu);
     oct__text_add(text, ", \"device\": ");
-    device_json(text, context);
+    oct__device_text(text, OCT_TEXT_JSON, context);
     oct__text_add(text, ", \"max_threads\": %" PRIu32 ", \"facts\": {", context->executor.max_threads);
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
@@ -298,9 +267,7 @@ static void machine_json(oct__text *text, const oct_context *context)
 static void machine_plain(oct__text *text, const oct_context *context)
 {
     const oct__machine *machine = &context->machine;
-    if (machine->device != OCT__DEVICE_CPU) {
-        device_plain(text, context);
-    }
+    oct__device_text(text, OCT_TEXT_PLAIN, context);
     if (machine->cpu[0] == '\0') {   /* a recorded GPU, in no computer */
         return;
     }

@@ -83,6 +83,77 @@ void oct__device_describe(const oct__driver *driver, oct__machine *machine)
     machine->rates = oct__rates_of_device(&machine->facts);
 }
 
+/* ---- words ---------------------------------------------------------------------------------------------------------------------- */
+
+static void device_json(oct__text *text, const oct_context *context)
+{
+    const oct__machine *machine = &context->machine;
+    if (machine->device == OCT__DEVICE_CPU) {
+        oct__text_add(text, "null");
+        return;
+    }
+    oct__text_add(text, "{\"kind\": \"%s\", \"name\": ", oct__device_name(machine->device));
+    oct__text_add_json_string(text, machine->device_name);
+    if (context->driver != NULL) {
+        oct__text_add(text, ", \"arch\": ");
+        oct__text_add_json_string(text, context->driver->arch);
+        oct__text_add(text, ", \"code\": ");
+        oct__text_add_json_string(text, context->driver->code);
+    }
+    oct__text_add(text, ", \"facts\": {");
+    const char *between = "";
+    for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
+        if (oct__fact_is_device((oct__fact)fact)) {
+            oct__text_add(text, "%s\"%s\": %" PRIu64, between, oct__fact_name((oct__fact)fact), machine->facts.v[fact]);
+            between = ", ";
+        }
+    }
+    oct__text_add(text, "}}");
+}
+
+static void device_plain(oct__text *text, const oct_context *context)
+{
+    const oct__machine *machine = &context->machine;
+    if (machine->device == OCT__DEVICE_CPU) {
+        return;
+    }
+    const uint64_t *v = machine->facts.v;
+    oct__text_add(text, "device      %s (%s", machine->device_name, oct__device_name(machine->device));
+    if (context->driver != NULL) {
+        oct__text_add(text, ", %s, runs the library's %s", context->driver->arch, context->driver->code);
+    }
+    oct__text_add(text, ")\n            %" PRIu64 " units in warps of %" PRIu64 ", %" PRIu64 " KiB of shared memory a block, %s\n", v[OCT__FACT_DEV_UNITS], v[OCT__FACT_DEV_WARP],
+                  v[OCT__FACT_DEV_SHARED_BYTES] / 1024, v[OCT__FACT_DEV_HAS_MMA] != 0 ? "matrix units" : "no matrix units");
+    oct__text_add(text, "            ");
+    oct__text_add_number(text, (double)v[OCT__FACT_DEV_MEMORY_BYTES] * 1e-9, 4);
+    oct__text_add(text, " GB of memory");
+    if (v[OCT__FACT_DEV_READ_MB_PER_S] > 0) {
+        oct__text_add(text, " at ");
+        oct__text_add_number(text, (double)v[OCT__FACT_DEV_READ_MB_PER_S] * 1e-3, 4);
+        oct__text_add(text, " GB/s on paper");
+    }
+    oct__text_add(text, "\n");
+}
+
+void oct__device_text(oct__text *text, uint32_t format, const oct_context *context)
+{
+    if (format == OCT_TEXT_JSON) {
+        device_json(text, context);
+    } else {
+        device_plain(text, context);
+    }
+}
+
+size_t oct_device_describe(const oct_context *context, uint32_t format, char *bytes, size_t size)
+{
+    oct__text text;
+    oct__text_init(&text, bytes, size);
+    if (context != NULL && format <= OCT_TEXT_JSON) {
+        oct__device_text(&text, format, context);
+    }
+    return text.length;
+}
+
 /* ---- pools' memory --------------------------------------------------------------------------------------------------------------- */
 
 static void free_memory(void *user, void *memory)
@@ -94,7 +165,7 @@ static void free_memory(void *user, void *memory)
 static oct_status alloc_zeroed(void *user, size_t bytes, void **memory)
 {
     oct__driver *driver = user;
-    oct_status status = driver->table->alloc(driver, bytes, memory);
+    oct_status status = oct__backend_alloc(driver, bytes, memory);
     if (status != OCT_OK) {
         *memory = NULL;
         return status;
@@ -159,7 +230,7 @@ oct_status oct_device_alloc(oct_context *context, size_t size_bytes, void **memo
         return status;
     }
     if (context->driver != NULL) {
-        return context->driver->table->alloc(context->driver, size_bytes, memory);
+        return oct__backend_alloc(context->driver, size_bytes, memory);
     }
     *memory = oct__memory_alloc(&context->allocator, size_bytes, HOST_ALIGN);
     return *memory != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;

@@ -6,6 +6,7 @@
 #define OCT_API_DEVICE_H
 
 #include "api/context.h"
+#include "host/text.h"
 #include "kv/pool.h"
 
 /* name: of oct_context_options.device, NULL included; NULL in *driver: the CPU. Errors: INVALID_ARGUMENT (no such kind, a bad ordinal, a library for
@@ -17,6 +18,9 @@ void oct__device_describe(const oct__driver *driver, oct__machine *machine);
 
 /* A pool's memory on the driver's device. */
 oct__kv_store oct__device_store(oct__driver *driver);
+
+/* oct_device_describe. */
+void oct__device_text(oct__text *text, uint32_t format, const oct_context *context);
 
 /* UNSUPPORTED for a recorded machine's context, which runs nothing; OK for the others. */
 oct_status oct__device_check_runs(const oct_context *context, const char *where, oct_error *error);

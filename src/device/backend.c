@@ -20,6 +20,12 @@ oct_status oct__backend_error(oct__driver *driver, oct_status status, const char
     return oct__error_set(error, status, where, "%s: the %s driver says %s (%s)", doing, driver->table->name, fault[0] != '\0' ? fault : oct_status_name(status), driver->device);
 }
 
+oct_status oct__backend_alloc(oct__driver *driver, size_t bytes, void **memory)
+{
+    *memory = NULL;
+    return driver->table->is_capturing(driver, NULL) ? OCT_UNSUPPORTED : driver->table->alloc(driver, bytes, memory);
+}
+
 /* ---- plans -------------------------------------------------------------------------------------------------------------------- */
 
 oct_status oct__backend_plan_create(oct__driver *driver, const oct__allocator *allocator, const oct_attn_spec *spec, const oct__variant *const *chosen,
@@ -43,7 +49,7 @@ oct_status oct__backend_plan_create(oct__driver *driver, const oct__allocator *a
     plan->driver = driver;
     plan->allocator = allocator;
     oct__dev_workspace_for(chip, spec, &limits, shapes, &plan->workspace);
-    const oct_status status = driver->table->alloc(driver, plan->workspace.bytes, &plan->memory);
+    const oct_status status = oct__backend_alloc(driver, plan->workspace.bytes, &plan->memory);
     if (status != OCT_OK) {
         plan->memory = NULL;
         oct__backend_plan_destroy(plan);

@@ -14,6 +14,9 @@ typedef struct oct__backend_plan oct__backend_plan;
 /* The driver's error in words: "the hip driver says hipErrorOutOfMemory: memory could not be allocated". */
 oct_status oct__backend_error(oct__driver *driver, oct_status status, const char *doing, const char *where, oct_error *error);
 
+/* The driver's alloc, which while any stream is captured would end that capture: UNSUPPORTED instead. */
+oct_status oct__backend_alloc(oct__driver *driver, size_t bytes, void **memory);
+
 /* spec with its limits; chosen: [OCT__DEV_OPS], the rows for decode and extend. The driver and the allocator outlive the plan. Errors:
  * UNSUPPORTED (a tile that the chip's shared memory does not hold, or a capture is going on), OUT_OF_MEMORY, DEVICE_FAULT. */
 oct_status oct__backend_plan_create(oct__driver *driver, const oct__allocator *allocator, const oct_attn_spec *spec, const oct__variant *const *chosen,

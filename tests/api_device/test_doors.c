@@ -99,6 +99,13 @@ static void machines_are_put_into_words(void **state)
     assert_non_null(strstr(text, g.context->machine.device == OCT__DEVICE_HIP ? "gfx942" : "sm_90"));
     assert_non_null(strstr(text, "1000 GB/s on paper"));
     assert_non_null(strstr(text, "cpu         "));
+    const size_t described = oct_device_describe(g.context, OCT_TEXT_PLAIN, text, sizeof text);
+    assert_int_equal(strlen(text), described);
+    assert_int_equal(strncmp(text, "device      host executor (", 27), 0);
+    assert_null(strstr(text, "cpu "));
+    assert_true(oct_device_describe(g.context, OCT_TEXT_JSON, text, sizeof text) > 0);
+    assert_non_null(strstr(text, "\"dev.units\": "));
+    assert_int_equal(oct_device_describe(NULL, OCT_TEXT_JSON, text, sizeof text), 0);
     oct_context_machine(g.context, OCT_TEXT_JSON, text, sizeof text);
     assert_non_null(strstr(text, "\"device\": {\"kind\": \""));
     assert_non_null(strstr(text, "\"dev.has_mma\": 1"));

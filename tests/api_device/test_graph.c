@@ -240,12 +240,14 @@ static void captures_take_steps_only(void **state)
     must(oct_device_wait(g.context, g.stream), "wait");
     gpu_capture_begin(&g, g.stream);
     must(oct_kv_write(g.context, &args), "oct_kv_write");
-    assert_int_equal(oct_device_alloc(g.context, 64, &memory), OCT_UNSUPPORTED);
     assert_int_equal(oct_device_copy_in(g.context, layer.k, &refused, 1, g.stream), OCT_UNSUPPORTED);
     assert_int_equal(oct_device_copy_out(g.context, &refused, layer.k, 1, g.stream), OCT_UNSUPPORTED);
     assert_int_equal(oct_device_wait(g.context, g.stream), OCT_UNSUPPORTED);
-    assert_int_equal(oct_kv_pool_create(g.context, &pool_options, &pool, &error), OCT_UNSUPPORTED);
-    assert_null(pool);
+    if (g.fake != NULL) {   /* a vendor's library refuses it too, but ends the capture */
+        assert_int_equal(oct_device_alloc(g.context, 64, &memory), OCT_UNSUPPORTED);
+        assert_int_equal(oct_kv_pool_create(g.context, &pool_options, &pool, &error), OCT_UNSUPPORTED);
+        assert_null(pool);
+    }
     void *graph = gpu_capture_end(&g, g.stream);
     gpu_graph_launch(&g, graph, g.stream);
     must(device_fetch(&a), "fetching");

@@ -124,6 +124,9 @@ typedef struct problem_outcome {
  * by the time the plan runs) and runs, with everything but the results write-protected. */
 problem_outcome problem_run(problem *p, oct_context *context, const char *force, problem_way way);
 
+/* The table whose rows problem_run forces, and problem_pair names. */
+const oct__variant *problem_rows(uint32_t *n);
+
 /* The verdict on what lies in out and lse now; strays into gaps and slack count as failures. */
 compare_verdict problem_judge(const problem *p, const compare_bound *bound);
 

@@ -1,7 +1,6 @@
-/* problem_run.c: runs a problem with forced variants and judges what it leaves. */
+/* problem_run.c: what a run of a problem needs and leaves: contexts, the batch's arrays, verdicts; and runs of every variant. problem_door.c runs. */
 #define _DEFAULT_SOURCE
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,83 +116,12 @@ static uint32_t blank_code(uint32_t dtype)
     }
 }
 
-typedef struct share { oct_plan *plan; const oct_attn_args *args; uint32_t ith, nth; oct_status status; } share;
-
-static void *run_share(void *arg)
-{
-    share *s = arg;
-    s->status = oct_attn_run_part(s->plan, s->args, s->ith, s->nth);
-    return NULL;
-}
-
-static oct_status run_shares(oct_plan *plan, const oct_attn_args *args, uint32_t nth, problem_way way, uint64_t seed)
-{
-    share shares[THREADS_MAX];
-    pthread_t threads[THREADS_MAX];
-    oct_status status = OCT_OK;
-    rng r = rng_make(seed);
-    if (nth > THREADS_MAX)
-        return OCT_INVALID_ARGUMENT;
-    for (uint32_t i = 0; i < nth; i++) {   /* in a random order */
-        const int64_t j = rng_below(&r, (int64_t)i + 1);
-        shares[i] = shares[j];
-        shares[j] = (share){ plan, args, i, nth, OCT_OK };
-    }
-    for (uint32_t i = 0; i < nth; i++)
-        if (way != RUN_THREADS)
-            run_share(&shares[i]);
-        else if (pthread_create(&threads[i], NULL, run_share, &shares[i]) != 0)
-            abort();
-    for (uint32_t i = 0; i < nth; i++) {
-        if (way == RUN_THREADS)
-            pthread_join(threads[i], NULL);
-        if (shares[i].status != OCT_OK)
-            status = shares[i].status;
-    }
-    return status;
-}
-
-static void protect(problem *p, int on)
-{
-    guard *const inputs[] = { &p->k, &p->v, &p->k_token_scale, &p->v_token_scale, &p->k_scale, &p->v_scale, &p->q, &p->q_scale,
-                              &p->out_scale, &p->sink, &p->mask };
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
-        guard_write_protect(inputs[i], on);
-}
-
 void problem_blank(problem *p)
 {
     for (int64_t i = 0; i < p->out_elements; i++)
         oracle_put_code(p->spec.out_dtype, p->out.at, i, blank_code(p->spec.out_dtype));
     for (int64_t i = 0; i < p->lse_elements; i++)
         oracle_put_code(OCT_DTYPE_F32, p->lse.at, i, blank_code(OCT_DTYPE_F32));
-}
-
-problem_outcome problem_run(problem *p, oct_context *context, const char *force, problem_way way)
-{
-    problem_outcome outcome;
-    oct_plan *plan = NULL;
-    oct_error error = OCT_ERROR_INIT;
-    oct_attn_spec spec = p->spec;
-    memset(&outcome, 0, sizeof outcome);
-    outcome.info.struct_size = sizeof outcome.info;
-    spec.force_variant = force;
-    problem_blank(p);
-    outcome.status = oct_plan_create(context, &spec, &plan, &error);
-    if (outcome.status == OCT_OK)
-        outcome.status = problem_update(p, plan, &error);
-    if (outcome.status == OCT_OK)
-        outcome.status = oct_attn_check(plan, &p->args, &error);
-    if (outcome.status == OCT_OK) {
-        const uint32_t nth = p->spec.max_threads != 0 ? p->spec.max_threads : 1;
-        protect(p, 1);
-        outcome.status = way == RUN_WHOLE ? oct_attn_run(plan, &p->args) : run_shares(plan, &p->args, nth, way, (uint64_t)p->shape.seed);
-        protect(p, 0);
-        oct_plan_info_get(plan, &outcome.info);
-    }
-    snprintf(outcome.text, sizeof outcome.text, "%s: %s", oct_status_name(outcome.status), outcome.status == OCT_OK ? "" : error.text);
-    oct_plan_destroy(plan);
-    return outcome;
 }
 
 /* ---- judging --------------------------------------------------------------------------------------------------- */
@@ -241,7 +169,7 @@ compare_verdict problem_judge(const problem *p, const compare_bound *bound)
 static const oct__variant *nth_of(oct__op op, uint32_t i, uint32_t *n)
 {
     uint32_t n_all;
-    const oct__variant *all = oct__variants(&n_all), *found = NULL;
+    const oct__variant *all = problem_rows(&n_all), *found = NULL;
     *n = 0;
     for (uint32_t j = 0; j < n_all; j++)
         if (all[j].op == op) {

@@ -71,7 +71,7 @@ static void recorded_machines_give_the_golden_texts(void **state)
         oct__text_init(&text, bytes, sizeof(bytes));
         oct__explain_plan(&text, OCT_TEXT_PLAIN, plan);
         oct__text_add(&text, "\n");
-        oct__explain_write(&text, OCT_TEXT_PLAIN, &machine, &spec.kv, OCT_DTYPE_BF16, 2);
+        oct__explain_write(&text, OCT_TEXT_PLAIN, &machine, &spec.kv, OCT_DTYPE_BF16, plan->max_threads);
         assert_true(text.length < sizeof(bytes));
         mask_durations(bytes);
         compare_with_golden(oct__machine_recorded_name(i), bytes);
