@@ -8,6 +8,9 @@
 /* A thread that has less than this to do is not woken: about what waking it and meeting it again costs. */
 #define SECONDS_PER_THREAD_MIN 4e-6
 
+/* How much of its arithmetic a thread that waits for memory adds to the time: little, but it decides between rows. */
+#define WAITING_SHARE 0.02
+
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
 
 typedef struct known_machine {
@@ -110,16 +113,38 @@ static double token_bytes(const oct_kv_format *format, uint32_t dim)
     return bytes;
 }
 
+static void add_converts(oct__amount *amount, const oct_kv_format *format, double n)
+{
+    amount->converts += n;
+    switch (format->dtype) {
+    case OCT_DTYPE_I8:
+        amount->converts_i8 += n;
+        break;
+    case OCT_DTYPE_F16:
+    case OCT_DTYPE_BF16:
+        amount->converts_16bit += n;
+        break;
+    case OCT_DTYPE_F32:
+        amount->converts_f32 += n;
+        break;
+    default:
+        break;
+    }
+}
+
 oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys)
 {
     const double dims = (double)kv->dim_k + kv->dim_v, keys = (double)n_keys;
-    return (oct__amount){
+    oct__amount amount = {
         .items = n,
         .macs = n * n_vectors * keys * dims,
-        .converts = n * keys * dims,
         .exps = n * n_vectors * keys,
         .bytes = n * keys * (token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
+        .vectors = n * n_vectors * dims,
     };
+    add_converts(&amount, &kv->k, n * keys * kv->dim_k);
+    add_converts(&amount, &kv->v, n * keys * kv->dim_v);
+    return amount;
 }
 
 oct__amount oct__amount_of_write(const oct_kv_spec *kv, uint32_t src_dtype, int64_t n_tokens)
@@ -143,15 +168,25 @@ oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uin
     };
 }
 
+/* A number that 0 leaves to another. */
+static double own_or(double own, double other)
+{
+    return own > 0 ? own : other;
+}
+
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
+    const double float8 = amount->converts - amount->converts_i8 - amount->converts_16bit - amount->converts_f32;
+    const double converts_ps = float8 * cost->convert_ps + amount->converts_i8 * own_or(cost->convert_i8_ps, cost->convert_ps) +
+                               amount->converts_16bit * own_or(cost->convert_16bit_ps, cost->convert_ps) + amount->converts_f32 * own_or(cost->convert_f32_ps, cost->convert_ps);
     const double mac_ps = cost->mac_ps + cost->bf16_ps / (rates->bf16_dot > 0 ? rates->bf16_dot : 1);
     const double work = amount->items * cost->item_ns * 1e-9 +
-                        (amount->macs * mac_ps + amount->converts * cost->convert_ps + amount->exps * cost->exp_ps) * 1e-12;
+                        (amount->vectors * cost->vector_ps + amount->macs * mac_ps + converts_ps + amount->exps * cost->exp_ps) * 1e-12;
     const double arithmetic = work / (n_threads * rates->speed);
     const double core_limit = n_threads * rates->core_read_bytes;
     const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);
-    return arithmetic > memory ? arithmetic : memory;
+    /* Where memory is the limit, the row that leaves the cores more time is still the better one. */
+    return arithmetic > memory ? arithmetic : memory + arithmetic * WAITING_SHARE;
 }
 
 uint32_t oct__cost_threads(double seconds, uint32_t max_threads)

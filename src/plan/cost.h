@@ -28,6 +28,8 @@ const char *oct__rates_complaint(const oct_rates *measured);
 /* How much there is to do: what oct__cost's fields are multiplied by, and the bytes that must come from memory. */
 typedef struct oct__amount {
     double items, macs, converts, exps, bytes;
+    double vectors;                                          /* elements of q and o */
+    double converts_i8, converts_16bit, converts_f32;        /* of the converts, those of elements that are no 8-bit floats */
 } oct__amount;
 
 /* n tiles of n_vectors query vectors x n_keys keys of one KV head. */

@@ -21,7 +21,7 @@ oct__op oct__plan_operation(int i)
 static void fill_seconds(const oct_plan *plan, oct__op op, const oct__split *problem, uint32_t n_threads, double *seconds)
 {
     uint32_t tile_vectors = 0;
-    oct__amount amount = { 0, 0, 0, 0, 0 };
+    oct__amount amount = { .items = 0 };
     for (uint32_t row = 0; row < plan->n_rows; row++) {
         seconds[row] = 0;
         if (plan->rows[row].op != op) {

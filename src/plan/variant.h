@@ -41,12 +41,14 @@ typedef struct oct__gate {
 
 /* ---- cost ------------------------------------------------------------------------------------------------ */
 
-/* Predicted time of one thread (of a GPU: of one unit, a multiprocessor with all its lanes): item_ns for each work item, mac_ps for each multiply-add, convert_ps for each stored K or V element
- * brought into registers, exp_ps for each score; never below the bytes over the machine's read bandwidth. Measured on the machines
- * named where the rows stand, scaled by the context's rates. */
+/* Predicted time of one thread (of a GPU: of one unit, a multiprocessor with all its lanes): item_ns for each work item, vector_ps for each
+ * element of its q and o, mac_ps for each multiply-add, convert_ps for each stored K or V element brought into registers, exp_ps for each score;
+ * never below the bytes over the machine's read bandwidth. Measured on the machines named where the rows stand, scaled by the context's rates. */
 typedef struct oct__cost {
     double item_ns, mac_ps, convert_ps, exp_ps;
     double bf16_ps;   /* for each multiply-add, what bf16 dot products take: their rate beside FMA's differs fivefold between CPUs */
+    double vector_ps; /* what short sequences mostly cost: bringing q into a kernel's form, and its o out */
+    double convert_i8_ps, convert_16bit_ps, convert_f32_ps;   /* instead of convert_ps, for elements of these formats; 0: as convert_ps */
 } oct__cost;
 
 /* ---- kernels --------------------------------------------------------------------------------------------- */

@@ -40,12 +40,34 @@ static void bf16_dots_have_a_rate_of_their_own(void **state)
 static void bytes_bound_it_from_below(void **state)
 {
     (void)state;
-    const oct__cost cost = { .item_ns = 1 };
+    const oct__cost cost = { .item_ns = 0 };
     const oct__amount amount = { .items = 1, .bytes = 30e6 };
     assert_close(oct__cost_seconds(&cost, &rates, &amount, 1), 3e-3);
     assert_close(oct__cost_seconds(&cost, &rates, &amount, 2), 1.5e-3);
     assert_close(oct__cost_seconds(&cost, &rates, &amount, 3), 1e-3);
     assert_close(oct__cost_seconds(&cost, &rates, &amount, 64), 1e-3);   /* the machine's limit, not the cores' */
+}
+
+static void memory_decides_nothing_between_rows(void **state)
+{
+    (void)state;
+    const oct__cost quick = { .item_ns = 1000 }, slow = { .item_ns = 2000 };
+    const oct__amount amount = { .items = 1, .bytes = 30e6 };
+    const double a = oct__cost_seconds(&quick, &rates, &amount, 1), b = oct__cost_seconds(&slow, &rates, &amount, 1);
+    assert_true(a < b && b < 3e-3 * 1.001);
+}
+
+static void each_format_has_its_own_conversion(void **state)
+{
+    (void)state;
+    const oct__cost cost = { .convert_ps = 10, .convert_i8_ps = 20, .convert_f32_ps = 40, .vector_ps = 100 };
+    const oct__amount floats = { .converts = 1e6 }, i8 = { .converts = 1e6, .converts_i8 = 1e6 }, half = { .converts = 1e6, .converts_16bit = 1e6 },
+                      mixed = { .converts = 2e6, .converts_i8 = 5e5, .converts_f32 = 1e6 }, vectors = { .vectors = 1e6 };
+    assert_close(oct__cost_seconds(&cost, &rates, &floats, 1), 10e-6 / 2);
+    assert_close(oct__cost_seconds(&cost, &rates, &i8, 1), 20e-6 / 2);
+    assert_close(oct__cost_seconds(&cost, &rates, &half, 1), 10e-6 / 2);   /* has no number of its own */
+    assert_close(oct__cost_seconds(&cost, &rates, &mixed, 1), (5 + 10 + 40) * 1e-6 / 2);
+    assert_close(oct__cost_seconds(&cost, &rates, &vectors, 1), 100e-6 / 2);
 }
 
 static void amounts_count_what_a_kernel_does(void **state)
@@ -58,9 +80,13 @@ static void amounts_count_what_a_kernel_does(void **state)
     assert_close(tiles.macs, 3.0 * 10 * 1000 * 192);
     assert_close(tiles.exps, 3.0 * 10 * 1000);
     assert_close(tiles.converts, 3.0 * 1000 * 192);
+    assert_close(tiles.converts_i8, 3.0 * 1000 * 64);
+    assert_close(tiles.vectors, 3.0 * 10 * 192);
     assert_close(tiles.bytes, 3.0 * 1000 * (64 + 4 + 128));   /* i8 K with an f32 scale a token, e4m3 V */
     kv.k = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
     assert_close(oct__amount_of_tiles(&kv, 1, 1, 1).bytes, 2 * 64 + 128);
+    assert_close(oct__amount_of_tiles(&kv, 1, 1, 1).converts_16bit, 64);
+    assert_true(oct__amount_of_tiles(&kv, 1, 1, 1).converts_i8 == 0 && oct__amount_of_tiles(&kv, 1, 1, 1).converts_f32 == 0);
     const oct__amount write = oct__amount_of_write(&kv, OCT_DTYPE_F32, 7);
     assert_close(write.items, 7.0 * 3);
     assert_close(write.converts, 7.0 * 3 * 192);
@@ -104,6 +130,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arithmetic_is_summed_and_shared),
         cmocka_unit_test(bf16_dots_have_a_rate_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
+        cmocka_unit_test(memory_decides_nothing_between_rows),
+        cmocka_unit_test(each_format_has_its_own_conversion),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
         cmocka_unit_test(threads_are_woken_for_enough_work_only),
         cmocka_unit_test(known_machines_have_rates_of_their_own),
