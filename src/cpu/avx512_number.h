@@ -18,8 +18,12 @@
 
 #include "octavo/kv.h"
 
+/* tests/simde defines both as plain functions and loops, whose constants need no copies. */
+#if !defined(AVX512_INLINE)
 #define AVX512_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
+#endif
+#if defined(AVX512_UNROLL)
+#elif defined(__clang__)
 #define AVX512_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define AVX512_UNROLL _Pragma("GCC unroll 16")

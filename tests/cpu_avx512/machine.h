@@ -12,7 +12,7 @@ typedef enum machine_level { MACHINE_AVX512, MACHINE_AVX512_VBMI, MACHINE_AVX512
 
 /* Emulated instructions are slow: fewer random cases there. */
 #if defined(OCT_TEST_SIMDE)
-#define MACHINE_SEEDS(n) ((n) / 8)
+#define MACHINE_SEEDS(n) ((n) / 3)
 #define MACHINE_STEP(x) (61 * (x))
 #else
 #define MACHINE_SEEDS(n) (n)
