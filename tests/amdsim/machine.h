@@ -86,7 +86,7 @@ struct sim_kernel {
     size_t n_code, code_room;
     label *labels;
     size_t n_labels, labels_room;
-    uint32_t lds_bytes, scratch_bytes, kernarg_bytes, user_sgprs, n_vgprs, n_sgprs, accum_offset;
+    uint32_t lds_bytes, kernarg_bytes, user_sgprs, n_vgprs, n_sgprs, accum_offset;
     uint8_t has_dispatch_ptr, has_queue_ptr, has_kernarg_ptr, has_dispatch_id, has_private_size, has_block_x, has_block_y, has_block_z, is_described;
 };
 

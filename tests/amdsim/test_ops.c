@@ -211,6 +211,8 @@ static const case64 cases64[] = {
     { "v_lshl_add_u64 v[8:9], v[2:3], 2, v[6:7]", 0xC0000000, 0, 1, 0x300000001 },
     { "v_mad_u64_u32 v[8:9], s[10:11], v2, v4, v[6:7]\nv_cndmask_b32_e64 v9, 0, 1, s[10:11]", UINT32_MAX, UINT32_MAX, UINT64_MAX, PAIR(0, 1) },
     { "v_mad_u64_u32 v[8:9], s[10:11], v2, 3, 0", UINT32_MAX, 0, 0, UINT64_C(3) * UINT32_MAX },
+    { "v_mad_i64_i32 v[8:9], s[10:11], v2, 40, v[6:7]", 0xFFFFFFFF, 0, 100, 60 },
+    { "v_mad_i64_i32 v[8:9], s[10:11], v2, v4, v[6:7]\nv_cndmask_b32_e64 v9, 0, 1, s[10:11]", 1, 1, INT64_MAX, PAIR(0, 1) },
     { "v_add_f64 v[8:9], v[2:3], 1.0", ONE_64, 0, 0, TWO_64 },
     { "v_add_f64 v[8:9], v[2:3], -v[4:5]", TWO_64, ONE_64, 0, ONE_64 },
     { "v_mul_f64 v[8:9], v[2:3], v[4:5]", TWO_64, TWO_64, 0, 0x4010000000000000 },
