@@ -67,6 +67,8 @@ void owe(wave *w, const instruction *in, counter c, int is_scalar, uint32_t reg,
 
 void run_waitcnt(wave *w, const instruction *in)
 {
+    if (in->is_planted)
+        return;
     if (in->vmcnt >= 0)
         settle_oldest(w, 0, (uint32_t)in->vmcnt);
     if (in->lgkmcnt == 0 || (in->lgkmcnt > 0 && !has_scalar_loads(w)))

@@ -41,7 +41,7 @@ typedef struct instruction {
     int32_t branch_to;
     /* modifiers */
     uint8_t op_sel, op_sel_hi, neg_lo, neg_hi, has_op_sel, is_clamped, is_sdwa, dst_sel, dst_unused, src_sel[2], has_src_sel[2];
-    uint8_t dpp, dpp_arg[4], row_mask, bank_mask, is_bound_zero, returns, bitop3, reads_scc, writes_scc;
+    uint8_t dpp, dpp_arg[4], row_mask, bank_mask, is_bound_zero, returns, bitop3, reads_scc, writes_scc, is_planted;
     int8_t omod;
     int32_t offset, offset0, offset1;
     int16_t vmcnt, lgkmcnt, expcnt;                  /* of s_waitcnt; -1: not waited for */

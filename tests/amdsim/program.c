@@ -366,3 +366,15 @@ void sim_watch(const sim_program *program, const sim_kernel *kernel, unsigned ch
         if (program->kernels[i] == kernel)
             program->kernels[i]->reached = reached;
 }
+
+int sim_plant(const sim_program *program, const sim_kernel *kernel, size_t index, int on)
+{
+    for (size_t i = 0; i < program->n_kernels; i++) {
+        struct sim_kernel *k = program->kernels[i];
+        if (k == kernel && index < k->n_code && k->code[index].op != NULL && k->code[index].op->run == run_waitcnt) {
+            k->code[index].is_planted = on != 0;
+            return 0;
+        }
+    }
+    return -1;
+}

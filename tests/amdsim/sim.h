@@ -47,6 +47,8 @@ const char *sim_kernel_error(const sim_kernel *kernel);
 size_t sim_kernel_size(const sim_kernel *kernel);   /* instructions */
 /* From here on reached[i] is set when instruction i runs; NULL ends it. */
 void sim_watch(const sim_program *program, const sim_kernel *kernel, unsigned char *reached);
+/* A fault for tests: while it is planted, instruction `index`, an s_waitcnt, waits for nothing. -1: it is none. */
+int sim_plant(const sim_program *program, const sim_kernel *kernel, size_t index, int on);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------------ */
 

@@ -183,6 +183,85 @@ static void every_kernel_ran(void **state)
     assert_int_equal(idle, 0);
 }
 
+/* ---- waits taken from the compiler's code ----------------------------------------------------------------------------------------------- */
+
+/* Decode and extend, in splits. */
+static int run_once(int is_write, int has_mma, char *why)
+{
+    device_rig *rig = device_check_rig(WARP);
+    int bad;
+    if (is_write) {
+        write_case c;
+        const write_shape s = write_plain(7);
+        if (write_make(&c, &s) != 0)
+            return -1;
+        write_reset(&c);
+        bad = device_run_write(rig, &c, why, REASON_BYTES);
+        write_drop(&c);
+        return bad;
+    }
+    problem p;
+    problem_shape s = problem_plain(9);
+    s.heads = 1;
+    s.heads_q = 8;
+    s.dim_k = s.dim_v = 128;
+    s.split_tokens = 32;
+    problem_lengths(&s, 3, (int32_t[]){ 1, 2, 20 }, (int32_t[]){ 70, 20, 50 });
+    if (problem_make(&p, &s) != 0)
+        return -1;
+    rig->chip.has_mma = (uint32_t)has_mma;
+    bad = device_run_attn(rig, &p, NULL, NULL, why, REASON_BYTES);
+    rig->chip.has_mma = 0;
+    problem_drop(&p);
+    return bad;
+}
+
+/* Of the waits that a kernel reaches in one problem, up to WAITS evenly spaced ones are left out, one at a time. Not every one is needed on the way that
+ * this problem takes (the compiler waits for all ways there are), but most are; each that shows must name the kernel, and with none left out all is well. */
+static void missing_waits(void **state)
+{
+    enum { WAITS = 16 };
+    static const struct { const char *name; int is_write, has_mma; } where[] = {
+        { "kv_write", 1, 0 }, { "plan_step", 0, 0 }, { "attn_decode_8", 0, 0 }, { "attn_extend", 0, 0 }, { "attn_finish", 0, 0 },
+        { "attn_decode_mma_8_8_128", 0, 1 }, { "attn_extend_mma_8_8_128", 0, 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof where / sizeof where[0]; i++) {
+        const sim_kernel *kernel = door_kernel(where[i].name);
+        char why[REASON_BYTES];
+        if (kernel == NULL)
+            continue;
+        const size_t n = sim_kernel_size(kernel);
+        unsigned char *reached = calloc(n, 1);
+        size_t *waits = calloc(n, sizeof *waits), n_waits = 0, n_tried = 0, n_found = 0;
+        assert_non_null(reached);
+        assert_non_null(waits);
+        sim_watch(door_program(), kernel, reached);
+        assert_int_equal(run_once(where[i].is_write, where[i].has_mma, why), 0);
+        sim_watch(door_program(), kernel, NULL);
+        for (size_t at = 0; at < n; at++)
+            if (reached[at] && sim_plant(door_program(), kernel, at, 0) == 0)
+                waits[n_waits++] = at;
+        assert_true(n_waits > 0);
+        for (size_t w = 0; w < WAITS && w < n_waits; w++, n_tried++) {
+            const size_t at = waits[n_waits <= WAITS ? w : w * n_waits / WAITS];
+            sim_plant(door_program(), kernel, at, 1);
+            if (run_once(where[i].is_write, where[i].has_mma, why) != 0) {
+                if (strstr(why, "missing wait") == NULL || strstr(why, where[i].name) == NULL)
+                    print_message("%s\n", why);
+                assert_non_null(strstr(why, "missing wait"));
+                assert_non_null(strstr(why, where[i].name));
+                n_found++;
+            }
+            sim_plant(door_program(), kernel, at, 0);
+        }
+        print_message("%s %-28s %zu of %zu waits left out show\n", door_arch(), where[i].name, n_found, n_tried);
+        assert_true(2 * n_found > n_tried);
+        free(reached);
+        free(waits);
+    }
+}
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -206,6 +285,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checked_writes),
         cmocka_unit_test(merges),
         cmocka_unit_test(every_kernel_ran),
+        cmocka_unit_test(missing_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
