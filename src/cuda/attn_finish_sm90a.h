@@ -8,7 +8,7 @@
 #include "device/attn_finish.h"
 
 #define FINISH_WARPS 4u
-#define FINISH_FEW 4          /* splits that a warp merges on its own */
+#define FINISH_FEW 4u         /* splits that a warp merges on its own */
 #define FINISH_AT_ONCE 4u     /* splits of a lane's turn */
 
 /* A running merge: the lane's eight dims, and the state's maximum and sum. */
@@ -35,23 +35,31 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
     SHARED(float, part_x, FINISH_WARPS * 256);
     SHARED(float, part_m, FINISH_WARPS);
     SHARED(float, part_z, FINISH_WARPS);
-    wait_previous();
+    uint32_t waited = 0;
     const uint32_t dim = p->layer.v.dim, n_vectors_max = p->tile_vectors, warp = tid() / WARP, lane = tid() % WARP;
     const uint32_t lanes = dim <= 128 ? 16 : 32, n_subs = 32 / lanes, sub = lane / lanes, d = lane % lanes * 8;
     const uint64_t stride = oct__dev_state_floats(n_vectors_max, dim) * p->n_head_tiles;   /* from split to split */
-    const uint64_t n_work = (uint64_t)GET(p->plan->n_groups[p->op]) * p->n_head_tiles * n_vectors_max;
+    const uint32_t n_groups = GET(p->plan->n_groups[p->op]), n_tiles = n_groups * p->n_head_tiles;
+    const uint32_t is_few = GET(p->plan->n_partials[p->op]) <= FINISH_FEW * n_groups;   /* on average: both ways take any number */
+    const uint64_t n_work = (uint64_t)n_tiles * (is_few ? (n_vectors_max + FINISH_WARPS - 1) / FINISH_WARPS : n_vectors_max);
     NO_UNROLL
-    for (uint64_t work = block_id(); work < n_work; work += block_count()) {
-        const uint32_t slice = (uint32_t)(work % n_vectors_max), head_tile = (uint32_t)(work / n_vectors_max % p->n_head_tiles);
-        const oct__dev_group *group = p->groups + work / n_vectors_max / p->n_head_tiles;
+    for (uint64_t at = block_id(); at < n_work; at += block_count()) {
+        const uint32_t work = (uint32_t)at;   /* fixed splits of very long rows are what comes next to 2^32 */
+        /* Slices, of which the last ones may be empty, go slowest, so that the blocks share the others evenly. */
+        const uint32_t slice = work / n_tiles, head_tile = work % n_tiles % p->n_head_tiles;
+        const oct__dev_group *group = p->groups + work % n_tiles / p->n_head_tiles;
         const head_cut cut = head_cut_of(p, head_tile);
         const uint32_t n_splits = (uint32_t)GET(group->n_splits), n_vectors = (uint32_t)GET(group->n_rows) * cut.n_heads;
-        const uint32_t is_few = n_splits <= FINISH_FEW, vector = is_few ? slice * FINISH_WARPS + warp : slice;
+        const uint32_t vector = is_few ? slice * FINISH_WARPS + warp : slice;
         const uint32_t first = is_few ? sub : warp * n_subs + sub, step = is_few ? n_subs : FINISH_WARPS * n_subs;
         const float *state = state_of(p, GET(group->partial), head_tile);
         finish_sum sum;
         if (slice * (is_few ? FINISH_WARPS : 1) >= n_vectors) {
             continue;
+        }
+        if (!waited) {   /* the plan stood before the decode began; its states may still be on their way */
+            wait_previous();
+            waited = 1;
         }
         UNROLL
         for (uint32_t i = 0; i < 8; i++) {
@@ -66,16 +74,16 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
                 float x[FINISH_AT_ONCE][8], m[FINISH_AT_ONCE], z[FINISH_AT_ONCE];
                 UNROLL
                 for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
-                    const uint64_t at = (uint64_t)(s + u * step) * stride;
+                    const uint64_t from = (uint64_t)(s + u * step) * stride;
                     f32x4 low = { 0.0f, 0.0f, 0.0f, 0.0f }, high = low;
                     m[u] = OCT__MINUS_INF;
                     z[u] = 0.0f;
                     if (s + u * step < n_splits) {
-                        m[u] = GET(at_m[at]);
-                        z[u] = GET(at_z[at]);
+                        m[u] = GET(at_m[from]);
+                        z[u] = GET(at_z[from]);
                         if (d < dim) {
-                            low = GET(*(const f32x4 *)(at_x + at));
-                            high = GET(*(const f32x4 *)(at_x + at + 4));
+                            low = GET(*(const f32x4 *)(at_x + from));
+                            high = GET(*(const f32x4 *)(at_x + from + 4));
                         }
                     }
                     x[u][0] = low.x;
@@ -132,6 +140,9 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
             }
             finish_row(p, GET(group->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, sum.m, sum.z);
         }
+    }
+    if (!waited) {   /* no block may end before the decode has: what follows this kernel relies on both */
+        wait_previous();
     }
 }
 

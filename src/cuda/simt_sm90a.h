@@ -6,11 +6,13 @@
  *   shared_write_8(at, v)
  *   async_load(at, from, bytes)        16 bytes at `at`: `bytes` (0, 8 or 16) of them from `from`, which must be 16-byte aligned, the rest zeros.
  *                                      Nobody may look there until this lane has waited and a warp_sync or block_sync has passed
+ *   async_load_16(at, from)            the same of 16 bytes
  *   async_commit()                     what this lane has asked for since the last one is a group
  *   async_wait(n)                      until at most n (0, 1, 2 or 4, a constant) groups of this lane are on their way
  *   warp_ballot(v)                     all lanes of the warp: bit l says whether lane l's v is not 0
  *   warp_shuffle_f32(v, lane)          all lanes of the warp: the value of that lane
  *   exp2_fast(x)                       2^x within 2 ulp, subnormal results are 0
+ *   reciprocal_fast(x)                 1 / x within an ulp or two; 0 of infinity
  *   launch_next(), wait_previous()     the next kernel of the stream may start, if it was launched to; until the one before has ended and its writes
  *                                      are seen. Without effect where the launch does not ask for it
  */
@@ -50,6 +52,11 @@ DEV void shared_write_8(shared_at at, u32x2 v)
 DEV void async_load(shared_at at, const void *from, uint32_t bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
+}
+
+DEV void async_load_16(shared_at at, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" : : "r"(at), "l"(from) : "memory");
 }
 
 DEV void async_commit(void)
@@ -92,6 +99,13 @@ DEV float exp2_fast(float x)
     return y;
 }
 
+DEV float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 DEV void launch_next(void)
 {
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
@@ -118,11 +132,13 @@ void oct__simt_async_wait(uint32_t n, const char *site);
 #define shared_read_8(at) (*(const u32x2 *)oct__simt_shared_read(oct__shared_place(at), 8, OCT__SITE))
 #define shared_write_8(at, v) ((void)(*(u32x2 *)oct__simt_shared_write(oct__shared_place(at), 8, OCT__SITE) = (v)))
 #define async_load(at, from, bytes) oct__simt_async_load(at, from, bytes, OCT__SITE)
+#define async_load_16(at, from) oct__simt_async_load(at, from, 16, OCT__SITE)
 #define async_commit() oct__simt_async_commit()
 #define async_wait(n) oct__simt_async_wait(n, OCT__SITE)
 #define warp_ballot(v) warp_sum_u32((uint32_t)((v) != 0) << (tid() % 32))
 #define warp_shuffle_f32(v, lane) shfl_xor_f32(v, (lane) ^ (tid() % 32))   /* each lane's own mask */
 #define exp2_fast(x) exp2_f32(x)
+#define reciprocal_fast(x) (1.0f / (x))
 #define launch_next() ((void)0)
 #define wait_previous() ((void)0)
 

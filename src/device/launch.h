@@ -17,6 +17,7 @@ typedef struct oct__dev_chip {
     uint32_t n_units;               /* multiprocessors or compute units */
     uint32_t shared_limit_bytes;    /* that a block may have */
     uint32_t has_mma;               /* matrix units of tile.h: NVIDIA from sm_80 on, AMD gfx942 and gfx950; 0: the portable kernels alone */
+    uint32_t has_sm90a;             /* Hopper, and its code: kernels of src/cuda/kernels_sm90a.def where nothing else is asked for */
 } oct__dev_chip;
 
 typedef struct oct__dev_launch {
@@ -45,6 +46,7 @@ typedef struct oct__dev_attn_shape {
     uint32_t threads, shared_bytes;
     uint32_t tile_vectors;          /* most vectors of a block's tile */
     uint32_t tile_rows, n_cuts, n_head_tiles;
+    uint32_t blocks_a_unit;         /* > 0: so many stay on a unit, and each takes a part of the plan */
 } oct__dev_attn_shape;
 
 /* With a kernel of kernels.def, whose tiles hold at most tile_vectors vectors (an extend's fewer, where shared memory is short; a name other than a
@@ -68,6 +70,8 @@ typedef struct oct__dev_workspace {
     size_t plan_at, tasks_at[OCT__DEV_OPS], groups_at[OCT__DEV_OPS], partials_at[OCT__DEV_OPS];
     size_t bytes;
     uint32_t n_blocks[OCT__DEV_OPS];   /* of attention's grids */
+    uint32_t n_parts[OCT__DEV_OPS], heads_a_block[OCT__DEV_OPS];
+    size_t parts_at[OCT__DEV_OPS];
 } oct__dev_workspace;
 
 /* With shapes of oct__dev_attn_shape_for, and with those of oct__dev_attn_shape_of (false when one of these does not fit). */

@@ -8,7 +8,8 @@
 enum {
     SHARED_UNIT_BYTES = 228 * 1024,   /* of a multiprocessor; each block takes a KB more than it asks for */
     SHARED_BLOCK_BYTES = 1024,
-    MANY_SEQUENCES = 8                /* from here on blocks take two heads: longer runs of bytes; below, one: fewer pieces of a row to merge */
+    Q_BYTES_OF_TWO = 4096,
+    PARTS_MAX = 32768                 /* plan_step.h */
 };
 
 static uint32_t bytes_of(uint32_t dtype)
@@ -29,12 +30,12 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
     static const char *const bytes[3][2] = {
         { "attn_decode_sm90a_8_8_64_8", "attn_decode_sm90a_8_8_64_16" },
         { "attn_decode_sm90a_8_8_128_8", "attn_decode_sm90a_8_8_128_16" },
-        { "attn_decode_sm90a_8_8_256_8", "attn_decode_sm90a_8_8_256_16" },
+        { "attn_decode_sm90a_8_8_256_8", NULL },
     };
     static const char *const halves[3][2] = {
         { "attn_decode_sm90a_16_16_64_8", NULL },
         { "attn_decode_sm90a_16_16_128_8", "attn_decode_sm90a_16_16_128_16" },
-        { "attn_decode_sm90a_16_16_256_8", "attn_decode_sm90a_16_16_256_16" },
+        { "attn_decode_sm90a_16_16_256_8", NULL },
     };
     static const char *const mixed[2][2] = {
         { "attn_decode_sm90a_8_16_128_8", "attn_decode_sm90a_8_16_256_8" },
@@ -60,9 +61,10 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
         name = mixed[bytes_of(kv->k.dtype) - 1][at - 1];
         *tile_vectors = 8;
     } else if (bytes_of(kv->k.dtype) == 1) {
-        name = bytes[at][group > 8];
+        *tile_vectors = bytes[at][1] == NULL ? 8 : *tile_vectors;
+        name = bytes[at][*tile_vectors == 16];
     } else {
-        *tile_vectors = at == 0 ? 8 : *tile_vectors;
+        *tile_vectors = halves[at][1] == NULL ? 8 : *tile_vectors;
         name = halves[at][*tile_vectors == 16];
     }
     return name;
@@ -78,30 +80,32 @@ static oct__sm90a_shared shared_of(const oct_attn_spec *spec, uint32_t tile_vect
     return oct__sm90a_shared_of(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), tile_vectors, heads_a_block);
 }
 
-/* Head tiles that a block may take: those whose q shared memory holds, and that divide the warps. */
-static uint32_t heads_of(const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t wanted)
+/* Head tiles of a block. One: a row is then cut by the fewest parts. Two cuts of one KV head meet in a block, and so read its bytes at one time, if
+ * shared memory holds q of both beside the rings. */
+static uint32_t heads_of(const oct_attn_spec *spec, const oct__dev_attn_shape *shape)
 {
-    return wanted > 1 && shape->n_head_tiles % wanted == 0 && oct__sm90a_q_bytes(dims_of(spec), shape->tile_vectors) == 0 ? wanted : 1;
+    return shape->n_cuts % 2 == 0 && oct__sm90a_q_bytes(dims_of(spec), shape->tile_vectors) <= Q_BYTES_OF_TWO ? 2 : 1;
 }
 
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape)
 {
     (void)chip;
     shape->threads = 32 * OCT__SM90A_WARPS;
-    shape->shared_bytes = shared_of(spec, shape->tile_vectors, 1).bytes;
-    shape->blocks_a_unit = SHARED_UNIT_BYTES / (shape->shared_bytes + SHARED_BLOCK_BYTES) >= 2 ? 2 : 1;
+    shape->shared_bytes = shared_of(spec, shape->tile_vectors, heads_of(spec, shape)).bytes;
+    const uint32_t fit = SHARED_UNIT_BYTES / (shape->shared_bytes + SHARED_BLOCK_BYTES);
+    const uint32_t most = OCT__SM90A_BLOCKS(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), shape->tile_vectors);
+    shape->blocks_a_unit = fit < 1 ? 1 : fit < most ? fit : most;
 }
 
-void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, const oct__dev_attn_shape *shape,
-                          uint32_t *n_parts, uint32_t *heads_a_block)
+void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t *n_parts, uint32_t *heads_a_block)
 {
-    /* In deterministic mode bits must not depend on how many sequences a step may have. */
-    *heads_a_block = heads_of(spec, shape, spec->deterministic || limits->n_sequences >= MANY_SEQUENCES ? 2 : 1);
+    *heads_a_block = heads_of(spec, shape);
     const uint32_t blocks = chip->n_units * shape->blocks_a_unit, n_blocks = shape->n_head_tiles / *heads_a_block;
     /* Parts x n_blocks blocks: as many as stay at a time, or where that leaves a good part of them idle, twice as many, then three times. */
     uint32_t rounds = 1;
     while (rounds < 4 && (uint64_t)(blocks * rounds / n_blocks) * n_blocks * 20 < (uint64_t)blocks * rounds * 19) {
         rounds++;
     }
-    *n_parts = blocks * rounds / n_blocks > 0 ? blocks * rounds / n_blocks : 1;
+    const uint32_t parts = blocks * rounds / n_blocks;
+    *n_parts = parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX;
 }

@@ -11,9 +11,8 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
 
 bool oct__dev_is_sm90a(const char *kernel);
 
-/* Fills threads, shared_bytes, units' blocks and, for a chip and a step's limits, parts and heads a block. tile_vectors and n_head_tiles: the shape's. */
+/* Fills threads, shared_bytes and blocks a unit of a shape whose heads are cut; and for it says parts and heads a block. */
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape);
-void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, const oct__dev_attn_shape *shape,
-                          uint32_t *n_parts, uint32_t *heads_a_block);
+void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t *n_parts, uint32_t *heads_a_block);
 
 #endif

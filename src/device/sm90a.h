@@ -6,7 +6,9 @@
 #include "device/params.h"
 
 #define OCT__SM90A_WARPS 4u           /* of a block; each has a ring of its own */
-#define OCT__SM90A_RING_BYTES 24576u  /* of a warp, where three stages fit: two blocks a multiprocessor then have 192 KB on their way */
+#if !defined(OCT__SM90A_LIGHT_BLOCKS)
+#define OCT__SM90A_LIGHT_BLOCKS 3u    /* of a multiprocessor, where registers allow more than 2: 8 vectors, rows of at most 256 bytes */
+#endif
 #define OCT__SM90A_PART_KEYS 32u      /* even parts of a plan begin at multiples of it: the most keys of a tile */
 
 /* Rings first. Per warp: [warps]. */
@@ -20,20 +22,25 @@ typedef struct oct__sm90a_shared {
     uint32_t bytes;
 } oct__sm90a_shared;
 
-/* q in shared memory: 16 vectors of 256 dims are 64 registers too many. */
+/* q in shared memory: its registers (16 of 8 vectors and 128 dims) are wanted for a third block, or are too many beside the sums. */
 OCT__FN uint32_t oct__sm90a_q_bytes(uint32_t dim, uint32_t vectors)
 {
-    return dim * vectors > 2048 ? dim * vectors * 2 : 0;
+    return dim > 64 ? dim * vectors * 2 : 0;
 }
+
+/* Blocks that share a multiprocessor's registers; 1 where rows are so wide that rings of three stages leave no room for two. A constant for constants. */
+#define OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors) \
+    ((dim) * ((k_size) + (v_size)) > 512 ? 1u : (dim) * ((k_size) + (v_size)) <= 256 && (vectors) == 8 ? OCT__SM90A_LIGHT_BLOCKS : 2u)
 
 /* k_size, v_size: bytes of an element; dim: 64, 128 or 256, the most of the kernel; vectors: 8 or 16. */
 OCT__FN oct__sm90a_shared oct__sm90a_shared_of(uint32_t k_size, uint32_t v_size, uint32_t dim, uint32_t vectors, uint32_t heads_a_block)
 {
-    const uint32_t row_bytes = dim * (k_size + v_size);
+    const uint32_t row_bytes = dim * (k_size + v_size), blocks = OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors), ring_bytes = blocks == 3 ? 16384 : 24576;
     oct__sm90a_shared s;
     s.keys = row_bytes <= 256 ? 32 : 16;
     s.stage_bytes = s.keys * row_bytes;
-    s.stages = OCT__SM90A_RING_BYTES / s.stage_bytes > 3 ? OCT__SM90A_RING_BYTES / s.stage_bytes : 3;
+    s.stages = ring_bytes / s.stage_bytes;
+    s.stages = blocks == 1 && s.stages < 3 ? 3 : s.stages;
     s.at = OCT__SM90A_WARPS * s.stages * s.stage_bytes;
     s.scale = s.at + OCT__SM90A_WARPS * s.keys * 16;
     s.valid = s.scale + OCT__SM90A_WARPS * s.stages * s.keys * 8;

@@ -11,7 +11,7 @@ enum { ARRAYS_MAX = 32 };
 
 int device_rig_make(device_rig *rig, uint32_t warp)
 {
-    rig->chip = (oct__dev_chip){ warp, 1, warp == 32 ? 227 * 1024 : 64 * 1024, 0 };
+    rig->chip = (oct__dev_chip){ .warp = warp, .n_units = 1, .shared_limit_bytes = warp == 32 ? 227 * 1024 : 64 * 1024 };
     rig->device = simt_open(MEMORY_BYTES, rig->chip.shared_limit_bytes);
     if (rig->device == NULL)
         return -1;

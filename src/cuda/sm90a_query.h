@@ -1,0 +1,182 @@
+/* sm90a_query.h: q of attn_decode_sm90a.h, straight into the fragments that meet K as its bytes lie. */
+#ifndef OCT_CUDA_SM90A_QUERY_H
+#define OCT_CUDA_SM90A_QUERY_H
+
+#include "cuda/sm90a_ring.h"
+
+/* The lane's elements of q of vector lane / 4 of a block of 8, as f32, at the very dims of its K chunks. spare: the slot that nobody uses. */
+DEV void sm90_load_q(const sm90_warp *t, const sm90_rows *r, uint32_t block, float *spare, const sm90_kind k, float *x)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t chunk = 16 / k.k_size, eights = k.dim / 32, dim = p->layer.k.dim, q_bytes = element_bytes(p->q_dtype);   /* eights of a lane */
+    const uint32_t vector = block * 8 + t->lane / 4, is_there = vector < r->n_vectors;
+    const int64_t row0 = GET(r->task->row0);
+    const int64_t row_bytes = p->q_row_stride * (int64_t)q_bytes, head_bytes = p->q_head_stride * (int64_t)q_bytes;
+    if (q_bytes == 2 && (((uint64_t)(uintptr_t)p->q | (uint64_t)row_bytes | (uint64_t)head_bytes) & 15) == 0) {
+        const uint8_t *at = (const uint8_t *)p->q + (row0 + vector / t->cut.n_heads) * row_bytes + (int64_t)(t->cut.head0 + vector % t->cut.n_heads) * head_bytes;
+        uint32_t word[32];
+        UNROLL
+        for (uint32_t i = 0; i < eights; i++) {
+            const uint32_t d = (t->lane % 4 + 4 * (i * 8 / chunk)) * chunk + i * 8 % chunk;
+            u32x4 v = { 0, 0, 0, 0 };
+            if (is_there && d < dim) {
+                v = global_load_16(at + d * 2);
+            }
+            word[4 * i] = v.x;
+            word[4 * i + 1] = v.y;
+            word[4 * i + 2] = v.z;
+            word[4 * i + 3] = v.w;
+        }
+        if (p->q_dtype == OCT_DTYPE_BF16) {
+            UNROLL
+            for (uint32_t i = 0; i < eights * 4; i++) {
+                decode_word(word[i], OCT_DTYPE_BF16, x + 2 * i);
+            }
+        } else {
+            UNROLL
+            for (uint32_t i = 0; i < eights * 4; i++) {
+                decode_word(word[i], OCT_DTYPE_F16, x + 2 * i);
+            }
+        }
+        return;
+    }
+    NO_UNROLL
+    for (uint32_t e = t->lane; e < 8 * (dim / 8); e += WARP) {
+        const uint32_t own = block * 8 + e / (dim / 8), d = e % (dim / 8) * 8;
+        float eight[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
+        if (own < r->n_vectors) {
+            load_eight((const uint8_t *)p->q + (row0 + own / t->cut.n_heads) * row_bytes + (int64_t)(t->cut.head0 + own % t->cut.n_heads) * head_bytes + d * q_bytes,
+                       p->q_dtype, eight);
+        }
+        const f32x4 low = { eight[0], eight[1], eight[2], eight[3] }, high = { eight[4], eight[5], eight[6], eight[7] };
+        shared_store_f32x4(spare + e / (dim / 8) * k.dim + d, low);
+        shared_store_f32x4(spare + e / (dim / 8) * k.dim + d + 4, high);
+    }
+    warp_sync();
+    UNROLL
+    for (uint32_t i = 0; i < eights * 2; i++) {
+        const uint32_t d = (t->lane % 4 + 4 * (i * 4 / chunk)) * chunk + i * 4 % chunk;
+        f32x4 v = { 0.0f, 0.0f, 0.0f, 0.0f };
+        if (d < dim) {
+            v = shared_load_f32x4(spare + t->lane / 4 * k.dim + d);
+        }
+        x[4 * i] = v.x;
+        x[4 * i + 1] = v.y;
+        x[4 * i + 2] = v.z;
+        x[4 * i + 3] = v.w;
+    }
+    warp_sync();
+}
+
+/* The transform of row_rotate over elements that lie as sm90_load_q brings them: within a chunk, over the four lanes of a row, over a lane's chunks. */
+DEV void sm90_rotate(const sm90_warp *t, uint32_t dim, const sm90_kind k, float *x)
+{
+    const uint32_t chunk = 16 / k.k_size, n = k.dim / 4, block = dim & (~dim + 1u);
+    float norm = 1.0f;
+    UNROLL
+    for (uint32_t step = 1; step < chunk; step *= 2) {
+        if (step < block) {
+            UNROLL
+            for (uint32_t i = 0; i < n; i++) {
+                if ((i & step) == 0) {
+                    const float a = x[i], b = x[i + step];
+                    x[i] = a + b;
+                    x[i + step] = a - b;
+                }
+            }
+        }
+    }
+    UNROLL
+    for (uint32_t lanes = 1; lanes < 4; lanes *= 2) {
+        if (chunk * lanes < block) {
+            UNROLL
+            for (uint32_t i = 0; i < n; i++) {
+                x[i] = butterfly(x[i], shfl_xor_f32(x[i], lanes), t->lane & lanes);
+            }
+        }
+    }
+    UNROLL
+    for (uint32_t step = chunk; step < n; step *= 2) {
+        if (step * 4 < block) {
+            UNROLL
+            for (uint32_t i = 0; i < n; i++) {
+                if ((i & step) == 0) {
+                    const float a = x[i], b = x[i + step];
+                    x[i] = a + b;
+                    x[i + step] = a - b;
+                }
+            }
+        }
+    }
+    for (uint32_t rest = block; rest > 1; rest /= 4) {
+        norm *= rest >= 4 ? 0.5f : 0.707106781186547524f;
+    }
+    UNROLL
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] *= norm;
+    }
+}
+
+/* q as fragments: times K's channel scales, rotated as K is, brought to [1, 2) by a power of two, which goes into the score's factor, so that f16 holds it
+ * whatever its size. q: [blocks][steps][2], or `q_at` in shared memory. */
+DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shared_at q_at, const sm90_kind k, sm90_state *state, uint32_t *q)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t n = k.dim / 4, chunk = 16 / k.k_size, dim = p->layer.k.dim;
+    const float score_scale = p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv) * LOG2_E;
+    UNROLL
+    for (uint32_t b = 0; b < k.blocks; b++) {
+        float x[64], amax = 0.0f;
+        sm90_load_q(t, r, b, spare, k, x);
+        if (p->layer.k.rotated) {
+            sm90_rotate(t, dim, k, x);
+        }
+        if (p->layer.k.scale_mode == OCT_SCALE_CHANNEL) {
+            const float *scale = p->layer.k.scale + (uint64_t)t->cut.head_kv * dim;
+            UNROLL
+            for (uint32_t i = 0; i < n; i++) {
+                const uint32_t d = (t->lane % 4 + 4 * (i / chunk)) * chunk + i % chunk;
+                x[i] *= d < dim ? GET(scale[d]) : 0.0f;
+            }
+        }
+        UNROLL
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t bits = oct__f32_to_bits(x[i]) & OCT__F32_ABS_MASK;
+            amax = max_f32(amax, bits < OCT__F32_INF_BITS ? oct__f32_of_bits(bits) : 0.0f);
+        }
+        amax = max_f32(amax, shfl_xor_f32(amax, 1));
+        amax = max_f32(amax, shfl_xor_f32(amax, 2));
+        uint32_t exponent = oct__f32_to_bits(amax) >> 23;
+        exponent = exponent < 2 ? 2 : exponent > 252 ? 252 : exponent;
+        exponent = amax > 0.0f ? exponent : 127;
+        const float shrink = oct__f32_of_bits((254 - exponent) << 23), grow = oct__f32_of_bits(exponent << 23);
+        UNROLL
+        for (uint32_t j = 0; j < 2; j++) {
+            state->factor[2 * b + j] = score_scale * warp_shuffle_f32(grow, 4 * tile_own_vector(j));
+            state->m[2 * b + j] = -SM90_FAR;
+            state->z[2 * b + j] = 0.0f;
+        }
+        UNROLL
+        for (uint32_t i = 0; i < n; i += 4) {
+            uint32_t word[2];
+            if (k.k_size == 2 && p->layer.k.dtype == OCT_DTYPE_BF16) {
+                word[0] = oct__bf16_from_f32(x[i] * shrink) | (uint32_t)oct__bf16_from_f32(x[i + 1] * shrink) << 16;
+                word[1] = oct__bf16_from_f32(x[i + 2] * shrink) | (uint32_t)oct__bf16_from_f32(x[i + 3] * shrink) << 16;
+            } else {
+                word[0] = pack_f16(x[i] * shrink, x[i + 1] * shrink);
+                word[1] = pack_f16(x[i + 2] * shrink, x[i + 3] * shrink);
+            }
+            if (oct__sm90a_q_bytes(k.dim, k.blocks * 8) == 0) {
+                q[b * (k.dim / 8) + i / 2] = word[0];
+                q[b * (k.dim / 8) + i / 2 + 1] = word[1];
+            } else if (t->share == 0) {
+                const u32x2 both = { word[0], word[1] };
+                shared_write_8(q_at + ((b * (k.dim / 16) + i / 4) * 32 + t->lane) * 8, both);
+            }
+        }
+    }
+    state->unit = t->has_v_scale ? 0.0f : 1.0f;
+    state->inverse = t->has_v_scale ? 0.0f : 1.0f;
+}
+
+#endif
