@@ -2,8 +2,12 @@
 #   cmake -DKIND=cubin|ptx|amdgpu -DARCH=sm_90a -DCOMPILER=... -DROOT=source -DOUT=file -P device_compile.cmake
 # All flags stand here. No contraction: a fused multiply-add stands where a text says so, and writes give the same bytes everywhere.
 include("${CMAKE_CURRENT_LIST_DIR}/device_report.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/device_instructions.cmake")
 
 set(source "${ROOT}/src/device/kernels.c")
+if(ARCH STREQUAL "sm_90a")
+  set(source "${ROOT}/src/cuda/kernels_sm90a.c")   # those of every GPU, and Hopper's own
+endif()
 set(include "-I${ROOT}/src" "-I${ROOT}/include")
 
 # run(log command...): output into the log; a failure shows it.
@@ -21,8 +25,16 @@ endfunction()
 set(made "${OUT}.part")
 if(KIND STREQUAL "cubin")
   string(REPLACE "sm_" "compute_" virtual "${ARCH}")
-  run("${OUT}.log" "${COMPILER}" -x cu -std=c++17 -O3 -fmad=false "-gencode=arch=${virtual},code=${ARCH}" -cubin -Xptxas -v
-    ${include} "${source}" -o "${made}")
+  get_filename_component(bin "${COMPILER}" REALPATH)
+  get_filename_component(bin "${bin}" DIRECTORY)
+  run("${OUT}.log" "${COMPILER}" -x cu -std=c++17 -O3 -fmad=false "-arch=${virtual}" -ptx ${include} "${source}" -o "${OUT}.ptx")
+  device_instructions(ptx ${ARCH} "${OUT}.ptx" "${ROOT}/src/device/kernels.def")
+  run("${OUT}.log" "${bin}/ptxas" "-arch=${ARCH}" -O3 -v "${OUT}.ptx" -o "${made}")
+  file(REMOVE "${OUT}.ptx")
+  if(ARCH STREQUAL "sm_90a")
+    device_report(ptxas "${OUT}.log" "${ROOT}/src/cuda/kernels_sm90a.def" 49152)
+    file(RENAME "${OUT}.log.summary" "${OUT}.log.summary.own")
+  endif()
   device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
 elseif(KIND STREQUAL "ptx")
   # The driver compiles it on newer chips; here the assembler does, for the oldest one, so that no user is the first to see an error.
@@ -30,6 +42,7 @@ elseif(KIND STREQUAL "ptx")
   run("${OUT}.log" "${COMPILER}" -x cu -std=c++17 -O3 -fmad=false "-arch=${virtual}" -ptx ${include} "${source}" -o "${made}")
   get_filename_component(bin "${COMPILER}" REALPATH)
   get_filename_component(bin "${bin}" DIRECTORY)
+  device_instructions(ptx ${ARCH} "${made}" "${ROOT}/src/device/kernels.def")
   run("${OUT}.log" "${bin}/ptxas" "-arch=${ARCH}" -O3 -v "${made}" -o "${OUT}.cubin")
   file(REMOVE "${OUT}.cubin")
   device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
@@ -46,6 +59,7 @@ else()
   if(ARCH STREQUAL "gfx950")
     set(limit 163840)
   endif()
-  device_report(amdgpu "${OUT}.log" "${ROOT}/src/device/kernels.def" ${limit})
+  device_instructions(amdgpu ${ARCH} "${OUT}.s" "${ROOT}/src/device/kernels.def")
+  device_report(amdgpu "${OUT}.log" "${ROOT}/src/device/kernels.def" ${limit} IS_UNTOUCHED)
 endif()
 file(RENAME "${made}" "${OUT}")

@@ -72,10 +72,21 @@ DEV void finish_row(const oct__attn_params *p, int64_t row, uint32_t head, uint3
     }
 }
 
-/* o, m and z of a row in shared or registers to its place in a split's state. */
+/* The state of a split's head tile. */
 DEV float *state_of(const oct__attn_params *p, int64_t partial, uint32_t head_tile)
 {
     return p->partials + ((uint64_t)partial * p->n_head_tiles + head_tile) * oct__dev_state_floats(p->tile_vectors, p->layer.v.dim);
+}
+
+/* o (in the warp's registers), m and z of a vector to their places in it. All lanes of a warp. */
+DEV void store_state(const oct__attn_params *p, int64_t partial, uint32_t head_tile, uint32_t vector, const float *x, float m, float z)
+{
+    float *state = state_of(p, partial, head_tile), *last = state + (uint64_t)p->tile_vectors * p->layer.v.dim + vector;
+    row_store(state + (uint64_t)vector * p->layer.v.dim, OCT_DTYPE_F32, 4, x, p->layer.v.dim, 1.0f);
+    if (tid() % WARP == 0) {
+        PUT(*last, m);
+        PUT(last[p->tile_vectors], z);
+    }
 }
 
 KERNEL(attn_finish, 128, 4, oct__attn_params)

@@ -449,12 +449,7 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
             x[i] = d < dim_v ? SGET(t->q[(uint64_t)v * dim_v + d]) : 0.0f;
         }
         if (n_splits > 1) {
-            float *state = state_of(p, GET(task->partial), head_tile);
-            row_store(state + (uint64_t)v * dim_v, OCT_DTYPE_F32, 4, x, dim_v, 1.0f);
-            if (tid() % WARP == 0) {
-                PUT(state[(uint64_t)p->tile_vectors * dim_v + v], m);
-                PUT(state[(uint64_t)p->tile_vectors * dim_v + p->tile_vectors + v], z);
-            }
+            store_state(p, GET(task->partial), head_tile, v, x, m, z);
         } else {
             finish_row(p, t->row0 + v / t->cut.n_heads, t->cut.head0 + v % t->cut.n_heads, t->cut.head_kv, x, m, z);
         }

@@ -146,9 +146,13 @@ DEV void encode_eight(uint32_t dtype, uint32_t *code)
         break;
         ENCODE_EIGHT(OCT_DTYPE_F16, oct__f16_from_f32_bits)
         ENCODE_EIGHT(OCT_DTYPE_BF16, oct__bf16_from_f32_bits)
-        ENCODE_EIGHT(OCT_DTYPE_E4M3FN, oct__e4m3fn_from_f32_bits)
+    case OCT_DTYPE_E4M3FN:
+        encode_e4m3fn_8(code);
+        break;
         ENCODE_EIGHT(OCT_DTYPE_E4M3FNUZ, oct__e4m3fnuz_from_f32_bits)
-        ENCODE_EIGHT(OCT_DTYPE_E5M2, oct__e5m2_from_f32_bits)
+    case OCT_DTYPE_E5M2:
+        encode_e5m2_8(code);
+        break;
         ENCODE_EIGHT(OCT_DTYPE_I8, (uint8_t)oct__i8_from_f32_bits)
 #undef ENCODE_EIGHT
     default:

@@ -3,6 +3,7 @@
  * stands where a text says so, and the write stores the same bytes everywhere. */
 #include "device/attn_finish.h"
 #include "device/attn_merge.h"
+#include "device/attn_mma.h"
 #include "device/attn_tile.h"
 #include "device/kv_write.h"
 #include "device/plan_step.h"

@@ -169,7 +169,7 @@ DEV void write_row(const oct__dev_layer *layer, const oct__dev_side *side, int i
     for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
         const uint32_t d = row_element(e);
         uint32_t code[8];
-        if (d < side->dim) {
+        if (e * 8 * WARP < side->dim && d < side->dim) {
             UNROLL
             for (uint32_t i = 0; i < 8; i++) {
                 uint32_t bits = oct__f32_to_bits(x[8 * e + i]);

@@ -4,12 +4,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/launch_sm90a.h"
+
 enum {
     GRID_X_MAX = 1 << 22,            /* HIP: blocks x lanes of an axis stay below 2^32 */
     GRID_Y_MAX = 65535,
-    BLOCKS_PER_UNIT = 16,            /* of a grid; the rest is reached by striding */
-    WANTED_PER_UNIT = 4,             /* blocks that splits aim for: a few rounds, so that uneven ones even out */
+    BLOCKS_PER_UNIT = 32,            /* of a grid; the rest is reached by striding */
+    WANTED_PER_UNIT = 16,            /* blocks that splits aim for: several rounds, so that uneven ones even out */
     SPLIT_KEYS_MIN = 256,            /* below this the finishing costs more than the waiting */
+    PART_KEYS_MIN = 128,             /* of blocks that each take a part */
     SPLIT_KEYS_MAX = 32768,          /* f32 sums of a decode stay short */
     DECODE_ROWS_MAX = 16,
     FIXED_DECODE_KEYS = 1024,        /* deterministic mode */
@@ -130,12 +133,51 @@ static uint32_t shared_bytes_of(const oct_attn_spec *spec, uint32_t tile_vectors
     return oct__attn_shared_of(spec->kv.dim_k, spec->kv.k.dtype, spec->kv.dim_v, tile_vectors).bytes;
 }
 
+/* Of a name's attn_*_mma_<bits of K>_<bits of V>_<dims>: 0, or what its tiles hold. */
+static uint32_t mma_form(const oct__dev_chip *chip, const char *kernel, uint32_t *shared_bytes)
+{
+    const uint32_t is_extend = strncmp(kernel, "attn_extend_mma_", 16) == 0;
+    if (!is_extend && strncmp(kernel, "attn_decode_mma_", 16) != 0) {
+        return 0;
+    }
+    const char *at = kernel + 16;
+    const uint32_t k_size = *at == '8' ? 1 : 2, v_size = at[k_size + 1] == '8' ? 1 : 2, dim = at[k_size + v_size + 2] == '1' ? 128 : 256;
+    *shared_bytes = oct__mma_shared_of(chip->warp, k_size, v_size, dim, is_extend).bytes;
+    return oct__mma_vectors(chip->warp, dim, is_extend);
+}
+
+/* The matrix units' kernels hold formats of 8 and 16 bits and dims of up to 256; an extend's, K and V of one size. */
+static const char *mma_kernel(const oct__dev_chip *chip, const oct_attn_spec *spec, uint32_t op)
+{
+    static const char *const names[OCT__DEV_OPS][2][2][2] = {
+        { { { "attn_decode_mma_8_8_128", "attn_decode_mma_8_8_256" }, { "attn_decode_mma_8_16_128", "attn_decode_mma_8_16_256" } },
+          { { "attn_decode_mma_16_8_128", "attn_decode_mma_16_8_256" }, { "attn_decode_mma_16_16_128", "attn_decode_mma_16_16_256" } } },
+        { { { "attn_extend_mma_8_8_128", "attn_extend_mma_8_8_256" }, { NULL, NULL } },
+          { { NULL, NULL }, { "attn_extend_mma_16_16_128", "attn_extend_mma_16_16_256" } } },
+    };
+    const uint32_t dim = spec->kv.dim_k > spec->kv.dim_v ? spec->kv.dim_k : spec->kv.dim_v;
+    if (!chip->has_mma || dim > 256 || spec->kv.k.dtype == OCT_DTYPE_F32 || spec->kv.v.dtype == OCT_DTYPE_F32) {
+        return NULL;
+    }
+    return names[op][spec->kv.k.dtype < OCT_DTYPE_E4M3FN][spec->kv.v.dtype < OCT_DTYPE_E4M3FN][dim > 128];
+}
+
 bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spec, const char *kernel, uint32_t tile_vectors, oct__dev_attn_shape *shape)
 {
     memset(shape, 0, sizeof *shape);
     shape->kernel = kernel;
-    if (strncmp(kernel, "attn_decode_", 12) == 0) {
+    const uint32_t mma_vectors = mma_form(chip, kernel, &shape->shared_bytes);
+    if (oct__dev_is_sm90a(kernel)) {
+        cut_heads(spec, tile_vectors, shape);
+        oct__dev_sm90a_shape(chip, spec, shape);
+        return shape->shared_bytes <= chip->shared_limit_bytes;
+    }
+    if (mma_vectors > 0) {
+        shape->threads = OCT__MMA_LANES;
+        tile_vectors = mma_vectors;
+    } else if (strncmp(kernel, "attn_decode_", 12) == 0) {
         shape->threads = 128;
+        shape->shared_bytes = shared_bytes_of(spec, tile_vectors);
     } else {
         /* Lanes hold four dims of V for 16 vectors: a quarter of the block's 256 lanes reaches 256 dims, half of them 512. */
         tile_vectors = spec->kv.dim_v <= 256 || tile_vectors < 32 ? tile_vectors : 32;
@@ -143,8 +185,8 @@ bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spe
             tile_vectors /= 2;
         }
         shape->threads = 256;
+        shape->shared_bytes = shared_bytes_of(spec, tile_vectors);
     }
-    shape->shared_bytes = shared_bytes_of(spec, tile_vectors);
     cut_heads(spec, tile_vectors, shape);
     return shape->shared_bytes <= chip->shared_limit_bytes;
 }
@@ -152,6 +194,15 @@ bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spe
 bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec, uint32_t op, oct__dev_attn_shape *shape)
 {
     const uint32_t group = spec->heads_q / spec->kv.heads;
+    uint32_t vectors;
+    const char *why, *sm90a = chip->has_sm90a && op == OCT__DEV_DECODE ? oct__dev_sm90a_kernel(spec, &vectors, &why) : NULL;
+    if (sm90a != NULL && oct__dev_attn_shape_for(chip, spec, sm90a, vectors, shape)) {
+        return true;
+    }
+    const char *mma = mma_kernel(chip, spec, op);
+    if (mma != NULL && oct__dev_attn_shape_for(chip, spec, mma, 0, shape)) {
+        return true;
+    }
     if (op != OCT__DEV_DECODE) {
         return oct__dev_attn_shape_for(chip, spec, "attn_extend", 64, shape);
     }
@@ -199,11 +250,18 @@ static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const 
         const uint64_t splits = keys / SPLIT_KEYS_MAX + 2, n = tiles < wanted ? tiles : wanted;
         partials = 3 * wanted > n * splits ? 3 * wanted : n * splits;
     }
+    if (shape->blocks_a_unit > 0) {
+        oct__dev_sm90a_parts(chip, spec, shape, &w->n_parts[op], &w->heads_a_block[op]);
+        partials = fixed > 0 || partials > 2 * (uint64_t)w->n_parts[op] ? partials : 2 * (uint64_t)w->n_parts[op];   /* an end cuts a row in two */
+    }
     w->max_partials[op] = at_most_u32(partials);
     w->max_groups[op] = at_most_u32(partials / 2 < tiles ? partials / 2 : tiles);
     w->max_tasks[op] = at_most_u32(tiles + partials);
     const uint64_t blocks = (uint64_t)w->max_tasks[op] * shape->n_head_tiles, most = (uint64_t)chip->n_units * BLOCKS_PER_UNIT;
     w->n_blocks[op] = (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
+    if (w->n_parts[op] > 0) {
+        w->n_blocks[op] = w->n_parts[op] * (shape->n_head_tiles / w->heads_a_block[op]);
+    }
 }
 
 bool oct__dev_workspace_of(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, oct__dev_workspace *workspace)
@@ -232,6 +290,7 @@ void oct__dev_workspace_for(const oct__dev_chip *chip, const oct_attn_spec *spec
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         w->tasks_at[op] = place(&at, w->max_tasks[op] * (uint64_t)sizeof(oct__dev_task));
         w->groups_at[op] = place(&at, w->max_groups[op] * (uint64_t)sizeof(oct__dev_group));
+        w->parts_at[op] = place(&at, w->n_parts[op] > 0 ? (w->n_parts[op] + 1) * (uint64_t)sizeof(uint32_t) : 0);
     }
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         w->partials_at[op] = place(&at, (uint64_t)w->max_partials[op] * w->shape[op].n_head_tiles *
@@ -273,7 +332,7 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
     const uint32_t group = spec->heads_q / spec->kv.heads, rows = 2 * w->shape[OCT__DEV_DECODE].tile_vectors / group;
     params->decode_rows_max = rows < 1 ? 1 : rows < DECODE_ROWS_MAX ? (int32_t)rows : DECODE_ROWS_MAX;
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
-        oct__plan_op *o = &params->op[op];
+        oct__dev_plan_op *o = &params->op[op];
         o->tasks = (oct__dev_task *)(void *)(at + w->tasks_at[op]);
         o->groups = (oct__dev_group *)(void *)(at + w->groups_at[op]);
         o->max_tasks = w->max_tasks[op];
@@ -286,6 +345,11 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
         o->min_split_keys = SPLIT_KEYS_MIN;
         o->max_split_keys = op == OCT__DEV_DECODE ? SPLIT_KEYS_MAX : NEVER_SPLIT;
         o->target_blocks = chip->n_units * WANTED_PER_UNIT;
+        if (w->n_parts[op] > 0) {
+            o->n_parts = w->n_parts[op];
+            o->part_keys_min = PART_KEYS_MIN;
+            o->parts = (uint32_t *)(void *)(at + w->parts_at[op]);
+        }
     }
     *launch = (oct__dev_launch){ .kernel = "plan_step", .grid_x = 1, .grid_y = 1, .threads = 256 };
 }
@@ -332,8 +396,16 @@ void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, 
     *attend = (oct__dev_launch){ .kernel = shape->kernel, .threads = shape->threads, .shared_bytes = shape->shared_bytes };
     oct__dev_grid(w->n_blocks[op], attend);
     *finish = (oct__dev_launch){ .kernel = "attn_finish", .threads = 128 };
-    const uint64_t groups = (uint64_t)w->max_groups[op] * shape->n_head_tiles;
-    oct__dev_grid(groups == 0 ? 1 : groups < w->n_blocks[op] ? groups : w->n_blocks[op], finish);
+    uint64_t groups = (uint64_t)w->max_groups[op] * shape->n_head_tiles;
+    if (w->n_parts[op] > 0) {
+        p->parts = (const uint32_t *)(const void *)(at + w->parts_at[op]);
+        p->n_parts = w->n_parts[op];
+        p->heads_a_block = w->heads_a_block[op];
+        finish->kernel = "attn_finish_sm90a";   /* a block a row and head */
+        groups *= shape->tile_vectors;
+    }
+    const uint64_t most = w->n_parts[op] > 0 ? (uint64_t)w->n_blocks[op] * 2 : w->n_blocks[op];
+    oct__dev_grid(groups == 0 ? 1 : groups < most ? groups : most, finish);
 }
 
 /* ---- merge ----------------------------------------------------------------------------------------------------------------------- */

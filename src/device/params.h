@@ -100,7 +100,7 @@ enum {
     OCT__DEV_PLAN_FULL = 2                 /* even unsplit rows do not fit: nothing runs; capacity was computed for another batch */
 };
 
-typedef struct oct__plan_op {
+typedef struct oct__dev_plan_op {
     oct__dev_task *tasks;                  /* [max_tasks] */
     oct__dev_group *groups;                /* [max_groups] */
     uint32_t max_tasks, max_groups, max_partials;
@@ -111,12 +111,17 @@ typedef struct oct__plan_op {
     uint32_t min_split_keys;               /* of a chosen one; a multiple of OCT__DEV_KEYS */
     uint32_t max_split_keys;               /* of a chosen one: f32 sums of a block do not grow beyond it */
     uint32_t target_blocks;                /* blocks that fill the GPU a few times */
-} oct__plan_op;
+    /* Parts, for blocks that stay: part i is the tasks [parts[i], parts[i + 1]), and all parts have about as many keys. Where splits are chosen, rows are
+     * cut where parts end, and nowhere else. */
+    uint32_t n_parts;                      /* 0: none */
+    uint32_t part_keys_min;                /* rather fewer parts with tasks than fewer keys */
+    uint32_t *parts;                       /* [n_parts + 1], or NULL */
+} oct__dev_plan_op;
 
 /* plan_step: one block. */
 typedef struct oct__plan_params {
     oct__dev_batch batch;
-    oct__plan_op op[OCT__DEV_OPS];
+    oct__dev_plan_op op[OCT__DEV_OPS];
     oct__dev_plan *plan;
     uint32_t causal, window;               /* window: at most INT32_MAX */
     int32_t decode_rows_max;               /* a sequence with at most this many rows is a decode */
@@ -146,6 +151,8 @@ typedef struct oct__attn_params {
     uint32_t causal, window;
     uint32_t op;                           /* OCT__DEV_DECODE or _EXTEND: which of the plan's counts */
     uint32_t group, n_cuts, n_head_tiles, tile_vectors;
+    const uint32_t *parts;                 /* of oct__dev_plan_op: a block takes a part for heads_a_block neighbouring head tiles; NULL: a task for one */
+    uint32_t n_parts, heads_a_block;
 } oct__attn_params;
 
 /* Floats of the state of one task's head tile. */
@@ -187,6 +194,46 @@ OCT__FN oct__attn_shared oct__attn_shared_of(uint32_t dim_k, uint32_t k_dtype, u
     s.k_scale = s.v_at + 2 * OCT__DEV_KEYS * 8;
     s.v_scale = s.k_scale + 2 * OCT__DEV_KEYS * 4;
     s.bytes = s.v_scale + 2 * OCT__DEV_KEYS * 4;
+    return s;
+}
+
+/* ---- attn_decode_mma_*, attn_extend_mma_* ---- */
+
+#define OCT__MMA_LANES 128u
+
+/* Slots of a ring of tiles: NVIDIA's are filled while others are read (attn_ring.h). */
+OCT__FN uint32_t oct__mma_slots(uint32_t warp, uint32_t stage_bytes)
+{
+    return warp == 64 ? 1u : stage_bytes <= 8192 ? 3u : 2u;
+}
+
+/* Most vectors of a tile. */
+OCT__FN uint32_t oct__mma_vectors(uint32_t warp, uint32_t dim, uint32_t is_extend)
+{
+    const uint32_t vectors = warp == 32 ? 8u : 16u;   /* tile.h */
+    return is_extend ? OCT__MMA_LANES / warp * (dim <= 128 ? 2u : 1u) * vectors : vectors;
+}
+
+/* Their shared memory, in bytes from the start of the dynamic part. q and o take turns. k_size, v_size, dim: of the kernel's name. */
+typedef struct oct__mma_shared {
+    uint32_t slots, at, q, factor, m, z, there, scale;
+    uint32_t bytes;
+} oct__mma_shared;
+
+OCT__FN oct__mma_shared oct__mma_shared_of(uint32_t warp, uint32_t k_size, uint32_t v_size, uint32_t dim, uint32_t is_extend)
+{
+    const uint32_t warps = OCT__MMA_LANES / warp, rings = is_extend ? 1u : warps, stage = 16 * dim * (k_size + v_size), notes = 4 * 16;
+    const uint32_t vectors = oct__mma_vectors(warp, dim, is_extend);
+    oct__mma_shared s;
+    s.slots = 0;
+    s.at = s.slots + rings * oct__mma_slots(warp, stage) * stage;
+    s.q = s.at + rings * notes * 2 * 8;
+    s.factor = s.q + vectors * dim * 4;
+    s.m = s.factor + vectors * 4;
+    s.z = s.m + rings * vectors * 4;
+    s.there = s.z + rings * vectors * 4;
+    s.scale = s.there + rings * notes * 4;
+    s.bytes = s.scale + rings * notes * 2 * 4;
     return s;
 }
 

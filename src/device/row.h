@@ -20,7 +20,7 @@ DEV void row_load(float *x, const void *at, uint32_t dtype, uint32_t element_byt
     UNROLL
     for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
         const uint32_t d = row_element(e);
-        if (d < dim) {
+        if (e * 8 * WARP < dim && d < dim) {   /* the first half is the same for all: no lane looks at eights that nobody has */
             load_eight((const uint8_t *)at + (uint64_t)d * element_bytes, dtype, x + 8 * e);
         } else {
             UNROLL
@@ -59,8 +59,13 @@ DEV void row_rotate(float *x, uint32_t dim)
     }
     for (uint32_t step = 8; step < block && step < 8 * WARP; step *= 2) {
         UNROLL
-        for (uint32_t i = 0; i < ROW_FLOATS; i++) {
-            x[i] = butterfly(x[i], shfl_xor_f32(x[i], step / 8), tid() & (step / 8));
+        for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
+            if (e * 8 * WARP < dim) {
+                UNROLL
+                for (uint32_t i = 0; i < 8; i++) {
+                    x[8 * e + i] = butterfly(x[8 * e + i], shfl_xor_f32(x[8 * e + i], step / 8), tid() & (step / 8));
+                }
+            }
         }
     }
     if (ROW_EIGHTS > 1 && block > 8 * WARP) {   /* 512 in warps of 32: the two eights of a lane */
@@ -102,7 +107,7 @@ DEV void row_store(void *at, uint32_t dtype, uint32_t element_bytes, const float
     for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
         const uint32_t d = row_element(e);
         uint32_t code[8];
-        if (d < dim) {
+        if (e * 8 * WARP < dim && d < dim) {
             UNROLL
             for (uint32_t i = 0; i < 8; i++) {
                 uint32_t bits = oct__f32_to_bits(x[8 * e + i]);

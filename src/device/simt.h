@@ -24,10 +24,20 @@
  *   global_load_16(ptr)            16 bytes at a 16-byte aligned address that nobody writes during the launch; u32x4
  *   global_load_u32, global_load_8 likewise 4 bytes, 8 bytes (u32x2)
  *   global_store_16 global_store_8 aligned likewise
- *   shared_load_f32x4 shared_store_f32x4      16-byte aligned
+ *   shared_load_f32x4 shared_store_f32x4      16-byte aligned; shared_load_16 shared_store_16 shared_load_8
+ *   shared_store_8                 likewise
+ *   fetch_16(held, to, from, is_there)        16 bytes from global memory that nobody writes to shared memory, zeros unless is_there. Either on its way at
+ *                                  once (OCT__FETCH_IS_ASYNC): there after fetch_wait, for others after a sync too; or in the register *held, and
+ *                                  the kernel stores it
+ *   fetch_commit(), fetch_wait(n)  a group of the lane's fetches ends; until all but the last n groups are there. n: 0 or 1, a constant
  *   exp2_f32 log_f32 tanh_f32 max_f32         log_f32 is natural. exp2_f32(-inf) is 0
  *   fma_f32(a, b, c)               one rounding where the device has it; a * b + c elsewhere rounds twice (-ffp-contract=off, -fmad=false)
  *   decode_word(word, dtype, out)  the 4, 2 or 1 elements of a 32-bit word of `dtype`, a constant, exactly, into floats
+ *   byte_perm(a, b, selector)      four bytes of a (0..3) and b (4..7), the lowest first, by the selector's hex digits
+ *   pack_f16(low, high) pack_bf16  two floats as halves, nearest even. sub_f16x2(a, b): of both halves
+ *   e4m3_to_f16(word, is_fnuz, out)   four e4m3 bytes as two words of f16, exactly
+ *   tile_mma, tile_transpose       the matrix units: tile.h
+ *   encode_e4m3fn_8(code) encode_e5m2_8(code)   eight floats, as bits, into codes in place: those of src/number, a NaN's sign included
  *   UNROLL                         before a loop with constant bounds whose body indexes registers
  *   NO_UNROLL                      before a loop whose body is long: copies of it would cost the instruction cache and minutes of compiling
  *   DEV                            before a function of a kernel text
@@ -53,6 +63,31 @@ typedef struct f32x4 { float x, y, z, w; } __attribute__((aligned(16))) f32x4;
 #endif
 
 #define OCT__MINUS_INF oct__f32_of_bits(UINT32_C(0xFF800000))
+
+#if !defined(OCT__PACKS_BF16)
+DEV uint32_t pack_bf16(float low, float high)
+{
+    return oct__bf16_from_f32(low) | (uint32_t)oct__bf16_from_f32(high) << 16;
+}
+#endif
+
+#if !defined(OCT__ENCODES_FP8)
+DEV void encode_e4m3fn_8(uint32_t *code)
+{
+    UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        code[i] = oct__e4m3fn_from_f32_bits(code[i]);
+    }
+}
+
+DEV void encode_e5m2_8(uint32_t *code)
+{
+    UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        code[i] = oct__e5m2_from_f32_bits(code[i]);
+    }
+}
+#endif
 
 /* ---- the same text for all three -------------------------------------------------------------------------------------- */
 

@@ -164,6 +164,49 @@ DEV void shared_store_f32x4(void *at, f32x4 v)
     *(oct__f32x4_native *)at = n;
 }
 
+DEV u32x4 shared_load_16(const void *at)
+{
+    const oct__u32x4_native v = *(const oct__u32x4_native *)at;
+    const u32x4 r = { v.x, v.y, v.z, v.w };
+    return r;
+}
+
+DEV u32x2 shared_load_8(const void *at)
+{
+    const oct__u32x2_native v = *(const oct__u32x2_native *)at;
+    const u32x2 r = { v.x, v.y };
+    return r;
+}
+
+DEV void shared_store_8(void *at, u32x2 v)
+{
+    const oct__u32x2_native n = { v.x, v.y };
+    *(oct__u32x2_native *)at = n;
+}
+
+DEV void shared_store_16(void *at, u32x4 v)
+{
+    const oct__u32x4_native n = { v.x, v.y, v.z, v.w };
+    *(oct__u32x4_native *)at = n;
+}
+
+#define OCT__FETCH_IS_ASYNC 0
+DEV void fetch_16(u32x4 *held, void *to, const void *from, int is_there)
+{
+    const u32x4 zero = { 0, 0, 0, 0 };
+    (void)to;
+    *held = is_there ? global_load_16(from) : zero;
+}
+
+DEV void fetch_commit(void)
+{
+}
+
+DEV void fetch_wait(const uint32_t n)
+{
+    (void)n;
+}
+
 DEV float fma_f32(float a, float b, float c)
 {
     return __builtin_fmaf(a, b, c);
@@ -183,6 +226,66 @@ DEV float log_f32(float x)
 DEV float decode_f16(uint32_t code)
 {
     return (float)__builtin_bit_cast(_Float16, (uint16_t)code);
+}
+
+typedef _Float16 oct__f16x2_native __attribute__((ext_vector_type(2)));
+typedef _Float16 oct__f16x4_native __attribute__((ext_vector_type(4)));
+typedef short oct__s16x4_native __attribute__((ext_vector_type(4)));
+
+/* v_perm_b32 numbers the bytes of its second operand first. */
+DEV uint32_t byte_perm(uint32_t a, uint32_t b, const uint32_t selector)
+{
+    const uint32_t wide = (selector & 7u) | (selector >> 4 & 7u) << 8 | (selector >> 8 & 7u) << 16 | (selector >> 12 & 7u) << 24;
+    return __builtin_amdgcn_perm(b, a, wide);
+}
+
+DEV uint32_t pack_f16(float low, float high)
+{
+    const oct__f16x2_native two = { (_Float16)low, (_Float16)high };
+    return __builtin_bit_cast(uint32_t, two);
+}
+
+DEV uint32_t sub_f16x2(uint32_t a, uint32_t b)
+{
+    return __builtin_bit_cast(uint32_t, __builtin_bit_cast(oct__f16x2_native, a) - __builtin_bit_cast(oct__f16x2_native, b));
+}
+
+DEV uint32_t oct__mul_f16x2(uint32_t a, uint32_t b)
+{
+    return __builtin_bit_cast(uint32_t, __builtin_bit_cast(oct__f16x2_native, a) * __builtin_bit_cast(oct__f16x2_native, b));
+}
+
+#include "device/simt_e4m3.h"
+
+DEV void e4m3_to_f16(uint32_t word, const int is_fnuz, uint32_t *out)
+{
+#if defined(__gfx942__)
+    const int is_native = is_fnuz;
+#else
+    const int is_native = !is_fnuz;
+#endif
+    if (is_native) {
+        const oct__f32x2_native low = __builtin_amdgcn_cvt_pk_f32_fp8((int)word, false), high = __builtin_amdgcn_cvt_pk_f32_fp8((int)word, true);
+        out[0] = pack_f16(low.x, low.y);
+        out[1] = pack_f16(high.x, high.y);
+    } else {
+        oct__e4m3_to_f16_by_hand(word, is_fnuz, out);
+    }
+}
+
+DEV void tile_mma(float *d, const uint32_t *a, const uint32_t *b, const int is_bf16)
+{
+    oct__f32x4_native c = { d[0], d[1], d[2], d[3] };
+    const oct__u32x2_native wide_a = { a[0], a[1] }, wide_b = { b[0], b[1] };
+    if (is_bf16) {
+        c = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(__builtin_bit_cast(oct__s16x4_native, wide_a), __builtin_bit_cast(oct__s16x4_native, wide_b), c, 0, 0, 0);
+    } else {
+        c = __builtin_amdgcn_mfma_f32_16x16x16f16(__builtin_bit_cast(oct__f16x4_native, wide_a), __builtin_bit_cast(oct__f16x4_native, wide_b), c, 0, 0, 0);
+    }
+    d[0] = c.x;
+    d[1] = c.y;
+    d[2] = c.z;
+    d[3] = c.w;
 }
 
 DEV float decode_e4m3fn(uint32_t byte);

@@ -140,6 +140,52 @@ DEV void shared_store_f32x4(void *at, f32x4 v)
     *(float4 *)at = make_float4(v.x, v.y, v.z, v.w);
 }
 
+DEV u32x4 shared_load_16(const void *at)
+{
+    const uint4 v = *(const uint4 *)at;
+    const u32x4 r = { v.x, v.y, v.z, v.w };
+    return r;
+}
+
+DEV u32x2 shared_load_8(const void *at)
+{
+    const uint2 v = *(const uint2 *)at;
+    const u32x2 r = { v.x, v.y };
+    return r;
+}
+
+DEV void shared_store_8(void *at, u32x2 v)
+{
+    *(uint2 *)at = make_uint2(v.x, v.y);
+}
+
+DEV void shared_store_16(void *at, u32x4 v)
+{
+    *(uint4 *)at = make_uint4(v.x, v.y, v.z, v.w);
+}
+
+#define OCT__FETCH_IS_ASYNC 1
+DEV void fetch_16(u32x4 *held, void *to, const void *from, int is_there)
+{
+    (void)held;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 : : "r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(is_there ? 16 : 0) : "memory");
+}
+
+DEV void fetch_commit(void)
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+DEV void fetch_wait(const uint32_t n)
+{
+    if (n == 0) {
+        asm volatile("cp.async.wait_group 0;" : : : "memory");
+    } else {
+        asm volatile("cp.async.wait_group 1;" : : : "memory");
+    }
+}
+
 DEV float fma_f32(float a, float b, float c)
 {
     return fmaf(a, b, c);
@@ -160,6 +206,75 @@ DEV float decode_f16(uint32_t code)
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)code));
     return x;
+}
+
+DEV uint32_t byte_perm(uint32_t a, uint32_t b, const uint32_t selector)
+{
+    return __byte_perm(a, b, selector);
+}
+
+DEV uint32_t pack_f16(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+#define OCT__PACKS_BF16 1
+DEV uint32_t pack_bf16(float low, float high)
+{
+    uint32_t two;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
+    return two;
+}
+
+DEV uint32_t sub_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+DEV uint32_t oct__mul_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+#include "device/simt_e4m3.h"
+
+DEV void e4m3_to_f16(uint32_t word, const int is_fnuz, uint32_t *out)
+{
+#if __CUDA_ARCH__ >= 890
+    if (!is_fnuz) {
+        /* Halves by name: a shift would be an instruction, the conversion picks its half by itself. */
+        asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(out[0]), "=r"(out[1]) : "r"(word));
+        return;
+    }
+#endif
+    oct__e4m3_to_f16_by_hand(word, is_fnuz, out);
+}
+
+/* Lane 4 g + c gives columns 2c, 2c + 1 of row g and gets rows 2c, 2c + 1 of column g. */
+DEV uint32_t tile_transpose(uint32_t v)
+{
+    uint32_t d;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(v));
+    return d;
+}
+
+DEV void tile_mma(float *d, const uint32_t *a, const uint32_t *b, const int is_bf16)
+{
+    if (is_bf16) {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
 }
 
 DEV float decode_e4m3fn(uint32_t byte);
@@ -191,6 +306,37 @@ DEV void decode_e4m3fnuz_4(uint32_t word, float *out)
     out[2] = decode_e4m3fnuz(word >> 16);
     out[3] = decode_e4m3fnuz(word >> 24);
 }
+
+#if __CUDA_ARCH__ >= 890
+/* The conversion saturates as the write does; only a NaN's sign is lost in it. */
+#define OCT__ENCODES_FP8 1
+DEV uint32_t oct__with_nan(uint32_t code, uint32_t bits)
+{
+    return oct__f32_bits_are_nan(bits) ? 0x7Fu | (bits >> 24 & 0x80u) : code;
+}
+
+DEV void encode_e4m3fn_8(uint32_t *code)
+{
+    UNROLL
+    for (uint32_t i = 0; i < 8; i += 2) {
+        unsigned short two;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(oct__f32_of_bits(code[i + 1])), "f"(oct__f32_of_bits(code[i])));
+        code[i] = oct__with_nan(two & 0xFFu, code[i]);
+        code[i + 1] = oct__with_nan((uint32_t)two >> 8, code[i + 1]);
+    }
+}
+
+DEV void encode_e5m2_8(uint32_t *code)
+{
+    UNROLL
+    for (uint32_t i = 0; i < 8; i += 2) {
+        unsigned short two;
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(oct__f32_of_bits(code[i + 1])), "f"(oct__f32_of_bits(code[i])));
+        code[i] = oct__with_nan(two & 0xFFu, code[i]);
+        code[i + 1] = oct__with_nan((uint32_t)two >> 8, code[i + 1]);
+    }
+}
+#endif
 
 #include "device/simt_warp.h"
 

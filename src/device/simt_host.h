@@ -37,12 +37,19 @@
 /* ---- the executor ------------------------------------------------------------------------------------------------------ */
 
 typedef enum oct__simt_op {
-    OCT__SIMT_WARP_SYNC, OCT__SIMT_XOR, OCT__SIMT_SUM_F32, OCT__SIMT_MAX_F32, OCT__SIMT_SUM_U32, OCT__SIMT_ANY, OCT__SIMT_GROUP8_SUM
+    OCT__SIMT_WARP_SYNC, OCT__SIMT_XOR, OCT__SIMT_SUM_F32, OCT__SIMT_MAX_F32, OCT__SIMT_SUM_U32, OCT__SIMT_ANY, OCT__SIMT_GROUP8_SUM,
+    OCT__SIMT_TRANSPOSE, OCT__SIMT_MMA_F16, OCT__SIMT_MMA_BF16
 } oct__simt_op;
 
 typedef enum oct__simt_atomic {
     OCT__SIMT_ADD_U32, OCT__SIMT_ADD_U64, OCT__SIMT_MAX_U32, OCT__SIMT_ADD_ACQ_REL_U32, OCT__SIMT_OR_U32_SHARED
 } oct__simt_atomic;
+
+/* A lane's fragments of D += A B, in the layout of the warp's width (tile.h). */
+typedef struct oct__simt_mma {
+    float d[4];
+    uint32_t a[4], b[2];
+} oct__simt_mma;
 
 /* Lane, block and number of blocks of the running lane. */
 uint32_t oct__simt_tid(void);
@@ -60,8 +67,14 @@ uint64_t oct__simt_atomic_run(oct__simt_atomic op, volatile void *at, uint64_t v
 void *oct__simt_shared(size_t size_bytes, const char *site);
 void *oct__simt_shared_dynamic(void);
 
+/* Copies of 16 bytes to an offset of dynamic shared memory, `bytes` of them from global memory and the rest zeros, which land when their lane waits
+ * for their group: until at most n groups of the lane are on their way. */
+void oct__simt_async_load(uint32_t at, const void *from, uint32_t bytes, const char *site);
+void oct__simt_async_commit(void);
+void oct__simt_async_wait(uint32_t n, const char *site);
+
 void oct__simt_block_sync(const char *site);
-/* v[n]: read from each lane of the warp, then written in each. argument: the mask of XOR. */
+/* v[n]: read from each lane of the warp, then written in each. argument: the mask of XOR. MMA: v is an oct__simt_mma. */
 void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, const char *site);
 
 /* ---- words of the shim -------------------------------------------------------------------------------------------------- */
@@ -101,6 +114,27 @@ void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, con
 #define shared_load_f32x4(at) (*(const f32x4 *)oct__simt_shared_read(at, 16, OCT__SITE))
 #define shared_store_f32x4(at, v) ((void)(*(f32x4 *)oct__simt_shared_write(at, 16, OCT__SITE) = (v)))
 
+#define shared_load_16(at) (*(const u32x4 *)oct__simt_shared_read(at, 16, OCT__SITE))
+#define shared_load_8(at) (*(const u32x2 *)oct__simt_shared_read(at, 8, OCT__SITE))
+#define shared_store_8(at, v) ((void)(*(u32x2 *)oct__simt_shared_write(at, 8, OCT__SITE) = (v)))
+#define shared_store_16(at, v) ((void)(*(u32x4 *)oct__simt_shared_write(at, 16, OCT__SITE) = (v)))
+
+#if OCT__WARP == 32
+#define OCT__FETCH_IS_ASYNC 1
+#define fetch_16(held, to, from, is_there) \
+    ((void)(held), oct__simt_async_load((uint32_t)((uintptr_t)(to) - (uintptr_t)oct__simt_shared_dynamic()), from, (is_there) ? 16 : 0, OCT__SITE))
+#define fetch_commit() oct__simt_async_commit()
+#define fetch_wait(n) oct__simt_async_wait(n, OCT__SITE)
+#else
+#define OCT__FETCH_IS_ASYNC 0
+#define fetch_16(held, to, from, is_there) ((void)(to), *(held) = (is_there) ? global_load_16(from) : (u32x4){ 0, 0, 0, 0 })
+#define fetch_commit() ((void)0)
+#define fetch_wait(n) ((void)(n))
+#endif
+
+#define tile_transpose(v) oct__simt_transpose(v, OCT__SITE)
+#define tile_mma(d, a, b, is_bf16) oct__simt_tile_mma(d, a, b, is_bf16, OCT__SITE)
+
 DEV float oct__simt_xor_f32(float v, uint32_t mask, const char *site)
 {
     oct__simt_meet(OCT__SIMT_XOR, &v, 1, mask, site);
@@ -123,6 +157,27 @@ DEV uint32_t oct__simt_meet_u32(oct__simt_op op, uint32_t v, const char *site)
 {
     oct__simt_meet(op, &v, 1, 0, site);
     return v;
+}
+
+DEV uint32_t oct__simt_transpose(uint32_t v, const char *site)
+{
+    oct__simt_meet(OCT__SIMT_TRANSPOSE, &v, 1, 0, site);
+    return v;
+}
+
+DEV void oct__simt_tile_mma(float *d, const uint32_t *a, const uint32_t *b, int is_bf16, const char *site)
+{
+    oct__simt_mma m;
+    for (uint32_t i = 0; i < 4; i++) {
+        m.d[i] = d[i];
+        m.a[i] = i < 128 / WARP ? a[i] : 0;
+    }
+    m.b[0] = b[0];
+    m.b[1] = b[1];
+    oct__simt_meet(is_bf16 ? OCT__SIMT_MMA_BF16 : OCT__SIMT_MMA_F16, &m, 1, 0, site);
+    for (uint32_t i = 0; i < 4; i++) {
+        d[i] = m.d[i];
+    }
 }
 
 /* Twice rounded: plain x86-64 has no fused multiply-add, and a library call for each would be most of a test's time. */
@@ -149,6 +204,34 @@ DEV float max_f32(float a, float b)
 DEV float decode_f16(uint32_t code)
 {
     return oct__f16_to_f32((uint16_t)code);
+}
+
+DEV uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector)
+{
+    const uint64_t bytes = (uint64_t)b << 32 | a;
+    uint32_t out = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        out |= (uint32_t)(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xFF) << (8 * i);
+    }
+    return out;
+}
+
+DEV uint32_t pack_f16(float low, float high)
+{
+    return oct__f16_from_f32(low) | (uint32_t)oct__f16_from_f32(high) << 16;
+}
+
+DEV uint32_t sub_f16x2(uint32_t a, uint32_t b)
+{
+    return pack_f16(decode_f16(a & 0xFFFF) - decode_f16(b & 0xFFFF), decode_f16(a >> 16) - decode_f16(b >> 16));
+}
+
+DEV void e4m3_to_f16(uint32_t word, int is_fnuz, uint32_t *out)
+{
+    for (uint32_t i = 0; i < 2; i++, word >>= 16) {
+        const uint8_t low = (uint8_t)word, high = (uint8_t)(word >> 8);
+        out[i] = is_fnuz ? pack_f16(oct__e4m3fnuz_to_f32(low), oct__e4m3fnuz_to_f32(high)) : pack_f16(oct__e4m3fn_to_f32(low), oct__e4m3fn_to_f32(high));
+    }
 }
 
 DEV float decode_e4m3fn(uint32_t byte);

@@ -2,6 +2,7 @@
 #include "device/device_check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 device_rig *device_check_rig(uint32_t warp)
 {
@@ -12,16 +13,54 @@ device_rig *device_check_rig(uint32_t warp)
     return rig;
 }
 
-compare_bound device_check_bound(void)
+compare_bound device_check_bound(int has_mma)
 {
-    return compare_bound_of(OCT__TOL_F32);
+    compare_bound bound = compare_bound_of(has_mma ? OCT__TOL_16BIT : OCT__TOL_F32);
+    if (has_mma)
+        bound.watch = bound.lse = 1e-2;
+    return bound;
 }
 
-int64_t device_check_attn(uint32_t warp, const problem_shape *shape)
+static int64_t check_made(device_rig *rig, problem *p)
+{
+    oct__dev_plan plan;
+    char why[640], name[64];
+    const uint32_t warp = rig->chip.warp;
+    isolate_doing("attention, warp %u, %s kernels", warp, rig->chip.has_mma ? "matrix" : "portable");
+    if (device_run_attn(rig, p, NULL, &plan, why, sizeof why) != 0) {
+        isolate_fail("%s", why);
+        return 1;
+    }
+    int is_mma = 0;
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
+        oct__dev_attn_shape used;
+        if (oct__dev_attn_shape_of(&rig->chip, &p->spec, op, &used) && plan.n_tasks[op] > 0)
+            is_mma |= strstr(used.kernel, "_mma") != NULL;
+    }
+    compare_bound bound = device_check_bound(is_mma);
+    if (is_mma && p->spec.kv.k.dtype != OCT_DTYPE_BF16 && p->spec.kv.v.dtype != OCT_DTYPE_BF16)   /* f16 has three bits more, in q and in the weights */
+        bound.watch = bound.lse = 2e-3;
+    const compare_verdict verdict = problem_judge(p, &bound);
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
+        oct__dev_attn_shape used;
+        if (plan.n_tasks[op] > 0 && oct__dev_attn_shape_of(&rig->chip, &p->spec, op, &used)) {
+            snprintf(name, sizeof name, "%s/%u", used.kernel, warp);
+            isolate_ran(name, verdict.max_error);
+            if (plan.n_groups[op] > 0) {
+                snprintf(name, sizeof name, "attn_finish/%u", warp);
+                isolate_ran(name, is_mma ? 0.0 : verdict.max_error);
+            }
+        }
+    }
+    if (!verdict.ok)
+        isolate_fail("%s", verdict.text);
+    return !verdict.ok;
+}
+
+int64_t device_check_attn_of(uint32_t warp, const problem_shape *shape, int kernels)
 {
     problem p;
-    oct__dev_plan plan;
-    char text[PROBLEM_TEXT], why[640], name[32];
+    char text[PROBLEM_TEXT];
     problem_print(shape, text, sizeof text);
     isolate_doing("making the problem");
     isolate_repeat("device_one %u '%s'", warp, text);
@@ -30,33 +69,27 @@ int64_t device_check_attn(uint32_t warp, const problem_shape *shape)
         isolate_fail(made > 0 ? "oct_kv_spec_check refuses the spec" : "the problem could not be made");
         return 1;
     }
-    int64_t failures = 0;
     device_rig *rig = device_check_rig(warp);
-    const compare_bound bound = device_check_bound();
-    isolate_doing("attention, warp %u", warp);
-    if (rig == NULL || device_run_attn(rig, &p, NULL, &plan, why, sizeof why) != 0) {
-        isolate_fail("%s", rig == NULL ? "no memory for the device" : why);
-        failures++;
-    } else {
-        const compare_verdict verdict = problem_judge(&p, &bound);
-        for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
-            oct__dev_attn_shape used;
-            if (plan.n_tasks[op] > 0 && oct__dev_attn_shape_of(&rig->chip, &p.spec, op, &used)) {
-                snprintf(name, sizeof name, "%s/%u", used.kernel, warp);
-                isolate_ran(name, verdict.max_error);
-                if (plan.n_groups[op] > 0) {
-                    snprintf(name, sizeof name, "attn_finish/%u", warp);
-                    isolate_ran(name, verdict.max_error);
-                }
-            }
-        }
-        if (!verdict.ok) {
-            isolate_fail("%s", verdict.text);
-            failures++;
-        }
+    int64_t failures = rig == NULL;
+    if (rig == NULL)
+        isolate_fail("no memory for the device");
+    for (uint32_t has_mma = 0; rig != NULL && has_mma < 2; has_mma++) {
+        oct__dev_attn_shape used;
+        rig->chip.has_mma = has_mma;
+        if ((kernels & (has_mma ? DEVICE_MMA : DEVICE_PORTABLE)) == 0 ||
+            (has_mma && (!oct__dev_attn_shape_of(&rig->chip, &p.spec, OCT__DEV_DECODE, &used) || strstr(used.kernel, "_mma") == NULL)))
+            continue;
+        failures += check_made(rig, &p);
     }
+    if (rig != NULL)
+        rig->chip.has_mma = 0;
     problem_drop(&p);
     return failures;
+}
+
+int64_t device_check_attn(uint32_t warp, const problem_shape *shape)
+{
+    return device_check_attn_of(warp, shape, DEVICE_PORTABLE | DEVICE_MMA);
 }
 
 int64_t device_check_write(uint32_t warp, const write_shape *shape)

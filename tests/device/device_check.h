@@ -8,10 +8,15 @@
 /* The rig of this process for a width, made at the first call; NULL without memory. */
 device_rig *device_check_rig(uint32_t warp);
 
-/* What a portable attention kernel must hold: they compute in f32 throughout, so the class of the scalar reference. */
-compare_bound device_check_bound(void);
+/* What attention must hold. Portable kernels compute in f32 throughout: the class of the scalar reference. Those of the matrix units round q and the
+ * weights to 16 bits: the law's bound of that class, and a watch at what such rounding costs at most in these tests. */
+compare_bound device_check_bound(int has_mma);
 
-/* Each returns the failures, and prints them with the line that repeats the case. */
+enum { DEVICE_PORTABLE = 1, DEVICE_MMA = 2 };
+
+/* Each returns the failures, and prints them with the line that repeats the case. kernels: DEVICE_*; those of the matrix units where they hold
+ * the formats. Without the word: all of them. */
+int64_t device_check_attn_of(uint32_t warp, const problem_shape *shape, int kernels);
 int64_t device_check_attn(uint32_t warp, const problem_shape *shape);
 int64_t device_check_write(uint32_t warp, const write_shape *shape);
 

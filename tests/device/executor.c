@@ -136,6 +136,57 @@ static void group8(lane *lanes, uint32_t warp)
     }
 }
 
+/* Lane 4 g + c: columns 2c, 2c + 1 of row g in, rows 2c, 2c + 1 of column g out. */
+static void transpose(lane *lanes)
+{
+    uint16_t matrix[8][8];
+    for (uint32_t l = 0; l < 32; l++) {
+        const uint32_t v = *(const uint32_t *)lanes[l].v;
+        matrix[l / 4][2 * (l % 4)] = (uint16_t)v;
+        matrix[l / 4][2 * (l % 4) + 1] = (uint16_t)(v >> 16);
+    }
+    for (uint32_t l = 0; l < 32; l++)
+        *(uint32_t *)lanes[l].v = matrix[2 * (l % 4)][l / 4] | (uint32_t)matrix[2 * (l % 4) + 1][l / 4] << 16;
+}
+
+static float half_of(const uint32_t *words, uint32_t i, int is_bf16)
+{
+    const uint16_t code = (uint16_t)(words[i / 2] >> (16 * (i % 2)));
+    return is_bf16 ? oct__bf16_to_f32(code) : oct__f16_to_f32(code);
+}
+
+/* D += A B by the fragment layouts of the instructions' own documents, written without tile.h: row and column of each element of a lane. */
+static void multiply(lane *lanes, uint32_t warp, int is_bf16)
+{
+    const uint32_t n = warp == 32 ? 8 : 16;
+    float a[16][16], b[16][16], d[16][16];
+    for (uint32_t l = 0; l < warp; l++) {
+        const oct__simt_mma *m = lanes[l].v;
+        for (uint32_t i = 0; i < (warp == 32 ? 8u : 4u); i++) {
+            /* m16n8k16, A: element i of 8 is at row l / 4 + 8 for i in 2, 3, 6, 7; column (l % 4) * 2 + i % 2, + 8 for i >= 4. */
+            const uint32_t row = warp == 32 ? l / 4 + (i % 4 >= 2 ? 8 : 0) : l % 16;
+            const uint32_t column = warp == 32 ? l % 4 * 2 + i % 2 + (i >= 4 ? 8 : 0) : l / 16 * 4 + i;
+            a[row][column] = half_of(m->a, i, is_bf16);
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t row = warp == 32 ? l % 4 * 2 + i % 2 + (i >= 2 ? 8 : 0) : l / 16 * 4 + i, column = warp == 32 ? l / 4 : l % 16;
+            b[row][column] = half_of(m->b, i, is_bf16);
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            d[warp == 32 ? l / 4 + (i >= 2 ? 8 : 0) : l / 16 * 4 + i][warp == 32 ? l % 4 * 2 + i % 2 : l % 16] = m->d[i];
+    }
+    for (uint32_t row = 0; row < 16; row++)
+        for (uint32_t column = 0; column < n; column++) {
+            float sum = d[row][column];
+            for (uint32_t k = 0; k < 16; k++)
+                sum += a[row][k] * b[k][column];
+            d[row][column] = sum;
+        }
+    for (uint32_t l = 0; l < warp; l++)
+        for (uint32_t i = 0; i < 4; i++)
+            ((oct__simt_mma *)lanes[l].v)->d[i] = d[warp == 32 ? l / 4 + (i >= 2 ? 8 : 0) : l / 16 * 4 + i][warp == 32 ? l % 4 * 2 + i % 2 : l % 16];
+}
+
 static void settle_op(simt_device *d, lane *lanes)
 {
     const uint32_t warp = d->kernel->warp;
@@ -150,6 +201,9 @@ static void settle_op(simt_device *d, lane *lanes)
     case OCT__SIMT_SUM_U32: reduce_u32(lanes, warp, 0); break;
     case OCT__SIMT_ANY: reduce_u32(lanes, warp, 1); break;
     case OCT__SIMT_GROUP8_SUM: group8(lanes, warp); break;
+    case OCT__SIMT_TRANSPOSE: transpose(lanes); break;
+    case OCT__SIMT_MMA_F16: multiply(lanes, warp, 0); break;
+    case OCT__SIMT_MMA_BF16: multiply(lanes, warp, 1); break;
     }
 }
 

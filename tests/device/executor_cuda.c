@@ -159,6 +159,7 @@ int simt_protect(simt_device *device, void *at, int on)
 static const simt_kernel kernels[] = {
 #define X(name, threads, type) { #name, NULL, 32, threads, sizeof(type) },
 #include "device/kernels.def"
+#include "cuda/kernels_sm90a.def"
 #undef X
 };
 

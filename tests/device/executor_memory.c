@@ -420,12 +420,48 @@ static inline void write_byte(simt_device *d, size_t at, size_t size_bytes, int 
     d->wrote[at] = STAMP_WRITTEN | (is_atomic ? stamp_make(d->now, WHO_ATOMIC) : my_stamp(d));
 }
 
+/* Whether all bytes of an access have one history, so that a look at the first tells of all. */
+static inline int is_alike(const uint32_t *stamp, size_t n)
+{
+    uint32_t other = 0;
+    for (size_t i = 1; i < n; i++)
+        other |= stamp[i] ^ stamp[0];
+    return other == 0;
+}
+
+static inline void spread(uint32_t *stamp, size_t n)
+{
+    for (size_t i = 1; i < n; i++)
+        stamp[i] = stamp[0];
+}
+
+static inline void read_bytes(simt_device *d, size_t at, size_t size_bytes, int is_shared, const char *site)
+{
+    if (d->wrote[at] != 0 && is_alike(d->wrote + at, size_bytes) && is_alike(d->read + at, size_bytes)) {
+        read_byte(d, at, size_bytes, is_shared, site);
+        spread(d->read + at, size_bytes);
+        return;
+    }
+    for (size_t i = 0; i < size_bytes; i++)
+        read_byte(d, at + i, size_bytes, is_shared, site);
+}
+
+static inline void write_bytes(simt_device *d, size_t at, size_t size_bytes, int is_shared, const char *site)
+{
+    if (d->wrote[at] != 0 && is_alike(d->wrote + at, size_bytes) && is_alike(d->read + at, size_bytes)) {
+        write_byte(d, at, size_bytes, is_shared, 0, site);
+        spread(d->wrote + at, size_bytes);
+        return;
+    }
+    for (size_t i = 0; i < size_bytes; i++)
+        write_byte(d, at + i, size_bytes, is_shared, 0, site);
+}
+
 void *oct__simt_read(const volatile void *at, size_t size_bytes, const char *site)
 {
     simt_device *d = simt_running;
     const size_t offset = offset_of(d, at, size_bytes, "reads", 0, site);
-    for (size_t i = 0; i < size_bytes; i++)
-        read_byte(d, offset + i, size_bytes, 0, site);
+    read_bytes(d, offset, size_bytes, 0, site);
     return d->bytes + offset;
 }
 
@@ -433,8 +469,7 @@ void *oct__simt_write(const volatile void *at, size_t size_bytes, const char *si
 {
     simt_device *d = simt_running;
     const size_t offset = offset_of(d, at, size_bytes, "writes", 0, site);
-    for (size_t i = 0; i < size_bytes; i++)
-        write_byte(d, offset + i, size_bytes, 0, 0, site);
+    write_bytes(d, offset, size_bytes, 0, site);
     return d->bytes + offset;
 }
 
@@ -456,8 +491,7 @@ void *oct__simt_shared_read(const volatile void *at, size_t size_bytes, const ch
 {
     simt_device *d = simt_running;
     const size_t offset = shared_offset(d, at, size_bytes, "reads", site);
-    for (size_t i = 0; i < size_bytes; i++)
-        read_byte(d, offset + i, size_bytes, 1, site);
+    read_bytes(d, offset, size_bytes, 1, site);
     return d->bytes + offset;
 }
 
@@ -465,8 +499,7 @@ void *oct__simt_shared_write(const volatile void *at, size_t size_bytes, const c
 {
     simt_device *d = simt_running;
     const size_t offset = shared_offset(d, at, size_bytes, "writes", site);
-    for (size_t i = 0; i < size_bytes; i++)
-        write_byte(d, offset + i, size_bytes, 1, 0, site);
+    write_bytes(d, offset, size_bytes, 1, site);
     return d->bytes + offset;
 }
 

@@ -9,6 +9,9 @@
     void oct__simt64_##name(const void *params);
 #include "device/kernels.def"
 #undef X
+#define X(name, threads, type) void oct__simt32_##name(const void *params);
+#include "cuda/kernels_sm90a.def"
+#undef X
 
 static const simt_kernel kernels[] = {
 #define X(name, threads, type) { #name, oct__simt32_##name, 32, threads, sizeof(type) }, { #name, oct__simt64_##name, 64, threads, sizeof(type) },
@@ -16,10 +19,19 @@ static const simt_kernel kernels[] = {
 #undef X
 };
 
+/* Of warps of 32 alone. */
+static const simt_kernel kernels_sm90a[] = {
+#define X(name, threads, type) { #name, oct__simt32_##name, 32, threads, sizeof(type) },
+#include "cuda/kernels_sm90a.def"
+#undef X
+};
+
 const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
 {
-    const size_t at = 2 * (size_t)index + (warp == 64);
-    return at < sizeof kernels / sizeof kernels[0] && (warp == 32 || warp == 64) ? &kernels[at] : NULL;
+    const size_t at = 2 * (size_t)index + (warp == 64), n = sizeof kernels / sizeof kernels[0];
+    if (warp == 32 && at >= n)
+        return index - n / 2 < sizeof kernels_sm90a / sizeof kernels_sm90a[0] ? &kernels_sm90a[index - n / 2] : NULL;
+    return at < n && (warp == 32 || warp == 64) ? &kernels[at] : NULL;
 }
 
 const simt_kernel *simt_find(uint32_t warp, const char *name)

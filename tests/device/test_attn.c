@@ -1,5 +1,6 @@
 /* test_attn.c: attn_decode_*, attn_extend and attn_finish, planned by plan_step, at one warp width against the float64 oracle: a covering array
- * in which every pair of feature values meets, and random problems. Arguments: 32 or 64, then random=N problems from seed=S on, cover=0. */
+ * in which every pair of feature values meets, another one over the formats and dims that the matrix units' kernels are made for, and random problems.
+ * Arguments: 32 or 64, then random=N problems from seed=S on, cover=0, short=1 (fewer rows, keys and heads: for instrumented builds). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 enum { ROWS_MAX = 2000 };
 
 static uint32_t warp;
-static int64_t n_random = 100, first_seed = 1, with_cover = 1;
+static int64_t n_random = 20, first_seed = 1, with_cover = 1, is_short;
 
 typedef struct kv_format { uint32_t dtype, mode, scale_dtype, rotated; } kv_format;
 
@@ -48,8 +49,8 @@ static const int64_t windows[] = { 0, 1, 16, 100 };
 static const double caps[] = { 0.0, 1.0, 30.0 };
 static const int64_t splits[] = { 0, 7, 64 };
 /* Sequences of one batch: decode, decode of several rows, prefill, a chunk after a prefix, more rows than keys, mixtures. */
-static const int32_t q_lens[][3] = { { 1, 1, 1 }, { 4, 7, 1 }, { 33, 0, 1 }, { 1, 5, 17 }, { 9, 3, 5 }, { 0, 1, 24 } };
-static const int32_t kv_lens[][3] = { { 33, 1, 130 }, { 16, 15, 17 }, { 33, 5, 0 }, { 100, 70, 81 }, { 5, 0, 7 }, { 20, 200, 24 } };
+static const int32_t q_lens[][3] = { { 1, 1, 1 }, { 4, 7, 1 }, { 19, 0, 1 }, { 1, 5, 11 }, { 9, 3, 5 }, { 0, 1, 13 } };
+static const int32_t kv_lens[][3] = { { 33, 1, 130 }, { 16, 15, 17 }, { 33, 5, 0 }, { 66, 40, 51 }, { 5, 0, 7 }, { 20, 110, 24 } };
 static const int64_t data[][2] = { { DATA_NORMAL, DATA_NORMAL }, { DATA_CODES, DATA_CODES }, { DATA_NEEDLE, DATA_NORMAL }, { DATA_EQUAL, DATA_SUBNORMAL },
                                    { DATA_SATURATED, DATA_SATURATED }, { DATA_SUBNORMAL, DATA_ONE_HOT }, { DATA_NORMAL, DATA_HALF } };
 
@@ -67,22 +68,34 @@ static const int n_values[FEATURES] = {
 
 static unsigned char rows[ROWS_MAX][COVER_FEATURES];
 
-static problem_shape shape_of(int64_t index)
+/* Of the second array: as much of each as kernels of the matrix units have forms. */
+static const kv_format mma_formats[] = {
+    { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_F16, OCT_SCALE_NONE, 0, 1 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0, 0 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 1 },
+};
+static const int64_t mma_dims[][2] = { { 64, 64 }, { 80, 80 }, { 96, 96 }, { 112, 112 }, { 128, 128 }, { 192, 192 }, { 192, 128 }, { 256, 256 } };
+
+static int32_t at_most(int32_t n, int32_t most) { return n < most ? n : most; }
+
+static problem_shape shape_of(int64_t index, int is_mma)
 {
     const unsigned char *row = rows[index];
-    const kv_format *k = &kv_formats[row[K_FORMAT]], *v = &kv_formats[row[V_FORMAT]];
-    problem_shape s = problem_plain(2000000 + index);
+    const kv_format *formats = is_mma ? mma_formats : kv_formats, *k = &formats[row[K_FORMAT]], *v = &formats[row[V_FORMAT]];
+    const int64_t(*const dim)[2] = is_mma ? mma_dims : dims;
+    problem_shape s = problem_plain((is_mma ? 3000000 : 2000000) + index);
     s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype, s.k_rotated = k->rotated;
     s.v_dtype = v->dtype, s.v_scale_mode = v->mode, s.v_scale_dtype = v->scale_dtype, s.v_rotated = v->rotated;
     s.layout = row[LAYOUT];
     s.page_size = pages[row[PAGE]];
-    s.dim_k = dims[row[DIMS]][0];
-    s.dim_v = dims[row[DIMS]][1];
+    s.dim_k = dim[row[DIMS]][0];
+    s.dim_v = dim[row[DIMS]][1];
     if (s.layout == OCT_LAYOUT_V5D) {   /* chunks of up to 16 dims and 16 tokens */
         s.page_size = (s.page_size + 15) / 16 * 16;
         s.dim_k = (s.dim_k + 15) / 16 * 16;
     }
-    s.heads = row[HEADS] + 1;
+    s.heads = is_short || ratios[row[RATIO]] > 8 ? 1 : row[HEADS] + 1;
     s.heads_q = s.heads * ratios[row[RATIO]];
     s.q_dtype = floats[row[Q_DTYPE]];
     s.out_dtype = floats[row[OUT_DTYPE]];
@@ -93,7 +106,12 @@ static problem_shape shape_of(int64_t index)
     s.mask = row[MASK];
     s.deterministic = row[DETERMINISTIC];
     s.split_tokens = splits[row[SPLIT]];
-    problem_lengths(&s, 3, q_lens[row[LENGTHS]], kv_lens[row[LENGTHS]]);
+    int32_t q_len[3], kv_len[3];
+    for (int i = 0; i < 3; i++) {
+        q_len[i] = is_short ? at_most(q_lens[row[LENGTHS]][i], 5) : q_lens[row[LENGTHS]][i];
+        kv_len[i] = is_short ? at_most(kv_lens[row[LENGTHS]][i], 40) : kv_lens[row[LENGTHS]][i];
+    }
+    problem_lengths(&s, 3, q_len, kv_len);
     s.compressed = row[FORM] & 1;
     s.page_none = row[FORM] >> 1;
     s.strides = (int64_t[]){ 0, 1 | 2 | 4, 8 | 16, 63 }[row[STRIDES]];
@@ -108,8 +126,15 @@ static problem_shape shape_of(int64_t index)
 static int64_t run_cover(void *arg, int64_t index)
 {
     (void)arg;
-    const problem_shape s = shape_of(index);
+    const problem_shape s = shape_of(index, 0);
     return device_check_attn(warp, &s);
+}
+
+static int64_t run_mma_cover(void *arg, int64_t index)
+{
+    (void)arg;
+    const problem_shape s = shape_of(index, 1);
+    return device_check_attn_of(warp, &s, DEVICE_MMA);
 }
 
 static void every_pair_of_features(void **state)
@@ -121,6 +146,23 @@ static void every_pair_of_features(void **state)
     assert_true(n > 0);
     print_message("covering array: %d problems\n", n);
     assert_int_equal(isolate_run("features", n, 60, run_cover, NULL), 0);
+}
+
+static void every_pair_of_mma_forms(void **state)
+{
+    int n_mma[FEATURES];
+    (void)state;
+    if (!with_cover)
+        skip();
+    memcpy(n_mma, n_values, sizeof n_mma);
+    n_mma[K_FORMAT] = n_mma[V_FORMAT] = COUNT(mma_formats);
+    n_mma[DIMS] = COUNT(mma_dims);
+    n_mma[PAGE] = n_mma[Q_DTYPE] = n_mma[OUT_DTYPE] = n_mma[SINK] = n_mma[RATIO] = 3;   /* the first array has the others */
+    n_mma[FORM] = n_mma[STRIDES] = n_mma[POISON] = 2;
+    const int n = cover_make(FEATURES, n_mma, 8, ROWS_MAX, rows);
+    assert_true(n > 0);
+    print_message("covering array: %d problems\n", n);
+    assert_int_equal(isolate_run("matrix units", n, 60, run_mma_cover, NULL), 0);
 }
 
 static int64_t run_random(void *arg, int64_t index)
@@ -139,13 +181,18 @@ static void random_problems(void **state)
 
 static void every_kernel_ran(void **state)
 {
-    static const char *const names[] = { "attn_decode_4", "attn_decode_8", "attn_decode_16", "attn_extend", "attn_finish" };
     (void)state;
     isolate_report();
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%s/%u", names[i], warp);
-        assert_true(isolate_n_ran(name) >= 10);
+    if (!with_cover)
+        skip();
+    for (uint32_t i = 0; simt_nth(warp, i) != NULL; i++) {
+        const char *kernel = simt_nth(warp, i)->name;
+        char name[64];
+        if (strncmp(kernel, "attn_", 5) != 0 || strcmp(kernel, "attn_merge") == 0 || strstr(kernel, "_sm90a") != NULL)   /* have tests of their own */
+            continue;
+        snprintf(name, sizeof name, "%s/%u", kernel, warp);
+        if (isolate_n_ran(name) < 3)
+            fail_msg("%s was judged on %lld cases", name, (long long)isolate_n_ran(name));
     }
 }
 
@@ -158,13 +205,16 @@ int main(int argc, char **argv)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
         else if (strncmp(argv[i], "cover=", 6) == 0)
             with_cover = strtoll(argv[i] + 6, NULL, 10);
+        else if (strncmp(argv[i], "short=", 6) == 0)
+            is_short = strtoll(argv[i] + 6, NULL, 10);
         else
             warp = (uint32_t)strtoul(argv[i], NULL, 10);
     }
     if (warp != 32 && warp != 64)
-        return fprintf(stderr, "usage: device_attn 32|64 [random=N] [seed=S] [cover=0]\n"), 2;
+        return fprintf(stderr, "usage: device_attn 32|64 [random=N] [seed=S] [cover=0] [short=1]\n"), 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
+        cmocka_unit_test(every_pair_of_mma_forms),
         cmocka_unit_test(random_problems),
         cmocka_unit_test(every_kernel_ran),
     };

@@ -398,7 +398,7 @@ static void empty_batches(void **state)
     problem_shape s = problem_plain(77);
     problem p;
     oct__dev_plan plan;
-    const compare_bound bound = device_check_bound();
+    const compare_bound bound = device_check_bound(0);
     problem_lengths(&s, 4, (int32_t[]){ 0, 2, 0, 18 }, (int32_t[]){ 0, 0, 5, 0 });
     assert_int_equal(problem_make(&p, &s), 0);
     assert_int_equal(problem_expect(&p), 0);

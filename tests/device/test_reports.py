@@ -1,5 +1,5 @@
-"""The gate over the GPU compilers' reports (cmake/device_report.cmake): a report that is in order passes, and each thing wrong with it is refused
-by the kernel's name. The reports are made here in the compilers' own form.
+"""The gates over the GPU compilers' reports (cmake/device_report.cmake) and over their code (cmake/device_instructions.cmake): what is in order passes,
+and each thing wrong with it is refused by the kernel's name. Reports and code are made here in the compilers' own form.
 
 usage: test_reports.py ROOT CMAKE
 """
@@ -39,6 +39,44 @@ def gate(kind, text):
         return run.returncode, " ".join(run.stderr.split())
 
 
+PTX = ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1};",
+       "cvt.rn.f16x2.e4m3x2 %r1, %rs1;", "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2;")
+AMD = ("v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]", "v_mfma_f32_16x16x16_bf16 v[0:3], v[0:1], v[2:3], v[0:3]", "v_cvt_pk_f32_fp8_e32 v[0:1], v2")
+
+
+def code(kind, name, lines):
+    label = f".visible .entry {name}(" if kind == "ptx" else f"{name}:"
+    return "\n".join([label, *("\t" + line for line in lines), "\tret;" if kind == "ptx" else "\ts_endpgm"]) + "\n"
+
+
+def code_gate(kind, arch, text):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "code")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        run = subprocess.run([CMAKE, f"-DKIND={kind}", f"-DARCH={arch}", f"-DTEXT={path}", f"-DKERNELS={KERNELS}", "-P",
+                              os.path.join(ROOT, "cmake", "device_instructions.cmake")], capture_output=True, text=True)
+        return run.returncode, " ".join(run.stderr.split())
+
+
+def instructions():
+    n = 0
+    for kind, arch, lines in (("ptx", "sm_90a", PTX), ("amdgpu", "gfx942", AMD)):
+        status, text = code_gate(kind, arch, "".join(code(kind, name, lines) for name in NAMES))
+        assert status == 0, text
+        for bad in ("oct__dev_attn_decode_mma_8_16_128", "oct__dev_attn_extend_mma_16_16_256"):
+            for left_out in lines:
+                if "e4m3" in left_out and "16_16" in bad or "fp8" in left_out and "16_16" in bad:
+                    continue
+                status, text = code_gate(kind, arch, "".join(code(kind, name, [x for x in lines if name != bad or x != left_out]) for name in NAMES))
+                assert status != 0 and bad + ": no" in text, (kind, bad, left_out, text)
+                n += 1
+    spill = "".join(code("amdgpu", name, AMD + (("scratch_store_dword off, v1, off",) if name == NAMES[1] else ())) for name in NAMES)
+    status, text = code_gate("amdgpu", "gfx942", spill)
+    assert status != 0 and NAMES[1] + ": touches scratch" in text, text
+    return n + 1
+
+
 def main():
     assert len(NAMES) >= 9
     n = 0
@@ -55,7 +93,7 @@ def main():
             status, text = gate(kind, "".join(one(name) for i, name in enumerate(NAMES) if i != index))
             assert status != 0 and NAMES[index] + ": not in" in text, (kind, text)
             n += 1
-    print(f"{n} faults in reports refused")
+    print(f"{n} faults in reports and {instructions()} in code refused")
 
 
 main()

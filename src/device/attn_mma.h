@@ -1,0 +1,721 @@
+/* attn_mma.h: attention on the matrix units (tile.h), 16-bit operands, f32 state. 8-bit pages become f16 exactly; q and the weights are rounded to
+ * f16 (bf16 over bf16 pages). Keys come through attn_ring.h, 16 at a time.
+ *
+ * Decode: the warps of a block take turns at the tiles of the span, each with a running state of its own for all vectors of the block (TILE_VECTORS);
+ * the states are merged at the end, so that nothing waits inside the loop but for memory. Extend: the warps share the keys and each has
+ * vectors of its own, MMA_N tiles of them.
+ *
+ * One kernel for each size of K's and V's elements, and for dims of up to 128 and 256: what a lane holds is then a constant. */
+#ifndef OCT_DEVICE_ATTN_MMA_H
+#define OCT_DEVICE_ATTN_MMA_H
+
+#include "device/attn_finish.h"
+#include "device/attn_ring.h"
+
+#define MMA_WARPS (OCT__MMA_LANES / WARP)
+
+/* Tiles of vectors of a warp; wide rows leave no registers for a second one. */
+#define MMA_N_MAX 2u
+DEV uint32_t form_n(const mma_form f)
+{
+    return f.is_extend && f.dim <= 128 ? 2u : 1u;
+}
+
+/* Vectors of a block. */
+DEV uint32_t form_vectors(const mma_form f)
+{
+    return f.is_extend ? MMA_WARPS * form_n(f) * TILE_VECTORS : TILE_VECTORS;
+}
+
+/* Of q, 16-byte chunks of K in a lane; of o, groups of runs and floats in a lane, for one tile of vectors. */
+#define FORM_CK(f) ((f).dim * (f).k_size / 64)
+#define FORM_GV(f) ((f).dim / (TILE_V_RUN((f).v_size) * TILE_V_POSITIONS))
+#define FORM_O(f) (FORM_GV(f) * TILE_M(TILE_V_RUN((f).v_size)) * 4)
+#define FORM_Q(f) (FORM_CK(f) * (16 / (f).k_size / 4) * 2)
+/* Long rows of q stay in shared memory, as fragments: registers hold the output. */
+#define FORM_Q_IS_SHARED(f) ((f).dim > 128)
+
+/* What a warp knows of its tile. */
+typedef struct mma_tile {
+    const oct__attn_params *p;
+    head_cut cut;
+    uint32_t n_vectors, vector0;           /* of the block; the warp's first */
+    int32_t pos0, mask_key0;
+    uint32_t open0, open1, some0, some1;    /* keys that every row of the warp's vectors sees; that some row may see */
+    int64_t row0;
+    /* shared: of the block */
+    float *q, *factor, *m, *z;
+    /* of the lane's own vectors */
+    float own_factor[MMA_N_MAX * TILE_OWN];   /* of a raw score */
+    uint32_t own_row[MMA_N_MAX * TILE_OWN];
+    int is_own[MMA_N_MAX * TILE_OWN];         /* the vector exists */
+} mma_tile;
+
+/* Vector of the block that the lane owns as its j-th of tile i. */
+DEV uint32_t mma_vector(const mma_tile *t, uint32_t i, uint32_t j)
+{
+    return t->vector0 + i * TILE_VECTORS + tile_own_vector(j);
+}
+
+/* ---- scores --------------------------------------------------------------------------------------------------------------------------- */
+
+/* A lane's word pair of q's fragments in shared memory, which take q's place; decode's warps have the same ones. */
+DEV uint8_t *mma_q_fragment(const mma_tile *t, const mma_form f, uint32_t pair)
+{
+    const uint32_t warp = f.is_extend ? tid() / WARP : 0;
+    return (uint8_t *)t->q + ((warp * form_n(f) * (FORM_Q(f) / 2) + pair) * WARP + tid() % WARP) * 8;
+}
+
+/* s[n][4] = K q of the tile, raw. q: [n][steps][2] words. */
+DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
+{
+    const uint32_t steps = dtype >= OCT_DTYPE_E4M3FN ? 4 : 2;   /* of a chunk */
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        s[i] = 0.0f;
+    }
+    UNROLL
+    for (uint32_t c = 0; c < FORM_CK(f); c++) {
+        u32x4 chunk[TILE_K_ROWS];
+        UNROLL
+        for (uint32_t i = 0; i < TILE_K_ROWS; i++) {
+            chunk[i] = shared_load_16(ring_chunk(rows, form_k_row(f), tile_k_key(i), tile_part() + 4 * c));
+        }
+        UNROLL
+        for (uint32_t n = 0; n < steps; n++) {
+            uint32_t row[TILE_K_ROWS * 2], a[TILE_A];
+            UNROLL
+            for (uint32_t i = 0; i < TILE_K_ROWS; i++) {
+                const uint32_t word[4] = { chunk[i].x, chunk[i].y, chunk[i].z, chunk[i].w };
+                if (dtype >= OCT_DTYPE_E4M3FN) {
+                    to_16(word[n], dtype, row + 2 * i);
+                } else {
+                    row[2 * i] = word[2 * n % 4];
+                    row[2 * i + 1] = word[(2 * n + 1) % 4];
+                }
+            }
+            tile_a_of_k(row, a);
+            UNROLL
+            for (uint32_t i = 0; i < form_n(f); i++) {
+                const uint32_t at = i * FORM_Q(f) + (c * steps + n) * 2;
+                if (FORM_Q_IS_SHARED(f)) {
+                    const u32x2 two = shared_load_8(mma_q_fragment(t, f, at / 2));
+                    const uint32_t b[2] = { two.x, two.y };
+                    tile_mma(s + 4 * i, a, b, dtype == OCT_DTYPE_BF16);
+                } else {
+                    tile_mma(s + 4 * i, a, q + at, dtype == OCT_DTYPE_BF16);
+                }
+            }
+        }
+    }
+}
+
+/* ---- output --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Whether some code of the word is no finite number. */
+DEV uint32_t mma_is_odd(uint32_t word, const uint32_t dtype)
+{
+    switch (dtype) {
+    case OCT_DTYPE_E4M3FN:
+        return ((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
+    case OCT_DTYPE_E4M3FNUZ: {
+        const uint32_t like = word ^ 0x80808080u;   /* a zero byte is a NaN */
+        return (like - 0x01010101u) & ~like & 0x80808080u;
+    }
+    case OCT_DTYPE_E5M2:
+        return ((word & 0x7F7F7F7Fu) + 0x04040404u) & 0x80808080u;
+    case OCT_DTYPE_F16:
+        return ((word & 0x7FFF7FFFu) + 0x04000400u) & 0x80008000u;
+    case OCT_DTYPE_BF16:
+        return ((word & 0x7FFF7FFFu) + 0x00800080u) & 0x80008000u;
+    default:
+        return 0;
+    }
+}
+
+/* The lane's part of a group of runs: of each of its four keys a run of dims. */
+DEV void mma_take_v(uint8_t *rows, const mma_form f, uint32_t g, uint32_t *v)
+{
+    const uint32_t bytes = TILE_V_RUN(f.v_size) * f.v_size, at = (g * TILE_V_POSITIONS + tile_v_position()) * bytes;
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        uint8_t *from = ring_chunk(rows, form_v_row(f), tile_v_key(i), at / 16) + at % 16;
+        if (bytes == 16) {
+            const u32x4 x = shared_load_16(from);
+            v[4 * i] = x.x;
+            v[4 * i + 1] = x.y;
+            v[4 * i + 2] = x.z;
+            v[4 * i + 3] = x.w;
+        } else {
+            const u32x2 x = shared_load_8(from);
+            v[2 * i] = x.x;
+            v[2 * i + 1] = x.y;
+        }
+    }
+}
+
+/* o += V^T P of one group of runs, for all of the warp's vectors. is_solo: of key `only` alone, for the vectors that see it (mask). */
+DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtype, const mma_form f, const int is_solo, uint32_t only, const uint32_t *mask,
+                       float *o)
+{
+    const uint32_t run = TILE_V_RUN(f.v_size), words = run * f.v_size / 4;
+    uint32_t pair[2 * 16];
+    UNROLL
+    for (uint32_t w = 0; w < words; w++) {
+        uint32_t word[4];
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            word[i] = is_solo && tile_v_key(i) != only ? 0 : v[i * words + w];
+        }
+        tile_pairs(word[0], word[1], dtype, pair + w * (4 / f.v_size));
+        tile_pairs(word[2], word[3], dtype, pair + run + w * (4 / f.v_size));
+    }
+    UNROLL
+    for (uint32_t m = 0; m < TILE_M(run); m++) {
+        uint32_t a[TILE_A];
+        tile_a_of_v(pair, run, m, a);
+        UNROLL
+        for (uint32_t n = 0; n < form_n(f); n++) {
+            float sum[4];
+            UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                sum[i] = o[n * FORM_O(f) + 4 * m + i];
+            }
+            tile_mma(sum, a, b + 2 * n, dtype == OCT_DTYPE_BF16);
+            UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                float *to = o + n * FORM_O(f) + 4 * m + i;
+                *to = !is_solo || (mask[n * TILE_OWN + tile_own(i)] >> only & 1) ? sum[i] : *to;
+            }
+        }
+    }
+}
+
+/* o += V^T P. weight: of the lane's scores; < 0 where the vector does not see the key. is_irregular: some weight is.
+ * 0 x NaN must not be: where a key is seen by some vectors only, and some V of the tile is not finite, the keys are added one by one, each to the
+ * vectors that see it. */
+DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, const mma_form f, uint32_t is_irregular, float *o)
+{
+    const uint32_t words = TILE_V_RUN(f.v_size) * f.v_size / 4, o_of_group = TILE_M(TILE_V_RUN(f.v_size)) * 4;
+    uint32_t b[2 * MMA_N_MAX], odd = 0, mask[MMA_N_MAX * TILE_OWN], v[16];
+    UNROLL
+    for (uint32_t n = 0; n < form_n(f); n++) {
+        float p[4];
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            p[i] = weight[4 * n + i] < 0.0f ? 0.0f : weight[4 * n + i];
+        }
+        tile_b_of_weights(p, dtype == OCT_DTYPE_BF16, b + 2 * n);
+    }
+    if (is_irregular && dtype != OCT_DTYPE_I8) {
+        UNROLL
+        for (uint32_t g = 0; g < FORM_GV(f); g++) {
+            mma_take_v(rows, f, g, v);
+            UNROLL
+            for (uint32_t w = 0; w < 4 * words; w++) {
+                odd |= mma_is_odd(v[w], dtype);
+            }
+        }
+        odd = warp_any(odd);
+    }
+    if (odd == 0) {
+        UNROLL
+        for (uint32_t g = 0; g < FORM_GV(f); g++) {
+            mma_take_v(rows, f, g, v);
+            mma_add_group(v, b, dtype, f, 0, 0, mask, o + g * o_of_group);
+        }
+        return;
+    }
+    UNROLL
+    for (uint32_t j = 0; j < MMA_N_MAX * TILE_OWN; j++) {
+        mask[j] = 0;
+    }
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        mask[i / 4 * TILE_OWN + tile_own(i % 4)] |= (weight[i] < 0.0f ? 0u : 1u) << tile_s_key(i % 4);
+    }
+    UNROLL
+    for (uint32_t j = 0; j < form_n(f) * TILE_OWN; j++) {
+        UNROLL
+        for (uint32_t lanes = WARP == 32 ? 4 : 16; lanes < WARP; lanes *= 2) {
+            mask[j] |= shfl_xor_u32(mask[j], lanes);
+        }
+    }
+    NO_UNROLL
+    for (uint32_t key = 0; key < TILE_KEYS; key++) {
+        UNROLL
+        for (uint32_t g = 0; g < FORM_GV(f); g++) {
+            mma_take_v(rows, f, g, v);
+            mma_add_group(v, b, dtype, f, 1, key, mask, o + g * o_of_group);
+        }
+    }
+}
+
+/* ---- the tile --------------------------------------------------------------------------------------------------------------------------- */
+
+/* q of the vectors in f32: rotated as K is, times K's channel scales; then brought to [1, 2) by a power of two, which goes into the score's factor,
+ * so that f16 holds it whatever its size. Vectors that do not exist are 0. All warps of the block. */
+DEV void mma_bring_q(const mma_tile *t, const mma_form f)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t dim = p->layer.k.dim, q_bytes = element_bytes(p->q_dtype);
+    NO_UNROLL
+    for (uint32_t v = tid() / WARP; v < form_vectors(f); v += MMA_WARPS) {
+        float x[ROW_FLOATS], amax = 0.0f;
+        UNROLL
+        for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+            x[i] = 0.0f;
+        }
+        if (v < t->n_vectors) {
+            const int64_t at = (t->row0 + v / t->cut.n_heads) * p->q_row_stride + (int64_t)(t->cut.head0 + v % t->cut.n_heads) * p->q_head_stride;
+            row_load(x, (const uint8_t *)p->q + at * q_bytes, p->q_dtype, q_bytes, dim);
+            if (p->layer.k.rotated) {
+                row_rotate(x, dim);
+            }
+            if (p->layer.k.scale_mode == OCT_SCALE_CHANNEL) {
+                row_scale(x, p->layer.k.scale + (uint64_t)t->cut.head_kv * dim, dim);
+            }
+        }
+        UNROLL
+        for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+            const uint32_t bits = oct__f32_to_bits(x[i]) & OCT__F32_ABS_MASK;
+            amax = max_f32(amax, bits < OCT__F32_INF_BITS ? oct__f32_of_bits(bits) : 0.0f);
+        }
+        amax = warp_max_f32(amax);
+        uint32_t exponent = oct__f32_to_bits(amax) >> 23;   /* of the largest, biased */
+        exponent = exponent < 2 ? 2 : exponent > 252 ? 252 : exponent;
+        exponent = amax > 0.0f ? exponent : 127;
+        const float shrink = oct__f32_of_bits((254 - exponent) << 23);
+        UNROLL
+        for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+            const uint32_t d = row_element(i / 8) + i % 8;
+            if (d < f.dim) {
+                SPUT(t->q[v * f.dim + d], x[i] * shrink);
+            }
+        }
+        if (tid() % WARP == 0) {
+            SPUT(t->factor[v], oct__f32_of_bits(exponent << 23));
+        }
+    }
+}
+
+DEV int mma_sees(const mma_tile *t, uint32_t row, int32_t key)
+{
+    const oct__attn_params *p = t->p;
+    const int64_t position = (int64_t)t->pos0 + row;
+    if ((p->causal && key > position) || (p->window > 0 && position - key >= (int64_t)p->window)) {
+        return 0;
+    }
+    if (p->mask != 0 && key >= t->mask_key0) {
+        const int64_t bit = (int64_t)key - t->mask_key0;
+        return (int)(GET(p->mask[(t->row0 + row) * p->mask_row_stride + bit / 32]) >> (bit % 32)) & 1;
+    }
+    return 1;
+}
+
+/* A warp's running state. */
+typedef struct mma_state {
+    float m[MMA_N_MAX * TILE_OWN], z[MMA_N_MAX * TILE_OWN];   /* z: of the lane's own keys */
+    float unit;                       /* o is in units of it: a power of two >= the V scales met, so that weights stay within f16 */
+} mma_state;
+
+/* The unit moves up only, and then by whole powers of two. A scale of NaN or infinity is none: its weights are NaN or infinite anyway. Returns what
+ * sums so far are to be multiplied by. All lanes of the warp. */
+DEV float mma_grow_unit(mma_state *state, float largest)
+{
+    float grow = 1.0f;
+    largest = warp_max_f32(oct__f32_bits_are_finite(oct__f32_to_bits(largest)) ? largest : 0.0f);
+    if (largest > state->unit) {
+        uint32_t exponent = (oct__f32_to_bits(largest) >> 23) + 1;
+        exponent = exponent > 252 ? 252 : exponent;
+        const float unit = oct__f32_of_bits(exponent << 23);
+        grow = state->unit > 0.0f ? state->unit / unit : 0.0f;
+        state->unit = unit;
+    }
+    return grow;
+}
+
+/* From raw scores to weights (-1: unseen), and the state moves on; alpha: what the sums so far are to be multiplied by. Returns whether some vector
+ * does not see some key of the tile. */
+DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uint32_t n, mma_state *state, float *s, float *alpha)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t note = n % RING_NOTES;
+    const uint32_t base = ring_key(r, n, 0);
+    const int is_open = base >= t->open0 && base + TILE_KEYS <= t->open1;
+    float largest = 0.0f, v_scale[4], k_scale[4], grow = 1.0f, inverse = 1.0f;
+    uint32_t unseen = 0, is_there[4], is_seen[4 * MMA_N_MAX];
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        is_there[i] = SGET(r->there[note * TILE_KEYS + tile_s_key(i)]);
+        k_scale[i] = SGET(r->scale[note * 2 * TILE_KEYS + tile_s_key(i)]);
+        v_scale[i] = SGET(r->scale[(note * 2 + 1) * TILE_KEYS + tile_s_key(i)]);
+    }
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        const uint32_t own = i / 4 * TILE_OWN + tile_own(i % 4);
+        is_seen[i] = is_there[i % 4];
+        if (!is_open && is_seen[i] && t->is_own[own]) {
+            is_seen[i] = (uint32_t)mma_sees(t, t->own_row[own], (int32_t)(base + tile_s_key(i % 4)));
+        }
+        s[i] *= t->own_factor[own] * k_scale[i % 4];
+        if (p->softcap > 0.0f) {
+            s[i] = p->softcap * tanh_f32(s[i] / p->softcap);
+        }
+        is_seen[i] = is_seen[i] && s[i] != OCT__MINUS_INF;
+        if (is_seen[i]) {
+            largest = max_f32(largest, v_scale[i % 4]);
+        } else {
+            s[i] = OCT__MINUS_INF;
+            unseen |= is_there[i % 4];
+        }
+    }
+    if (p->layer.v.scale_mode == OCT_SCALE_TOKEN_HEAD) {
+        grow = mma_grow_unit(state, largest);
+        inverse = state->unit > 0.0f ? 1.0f / state->unit : 0.0f;
+    }
+    UNROLL
+    for (uint32_t i = 0; i < form_n(f); i++) {
+        float m[TILE_OWN];
+        tile_max_over_keys(s + 4 * i, m);
+        UNROLL
+        for (uint32_t j = 0; j < TILE_OWN; j++) {
+            const uint32_t own = i * TILE_OWN + j;
+            m[j] = max_f32(m[j], state->m[own]);
+            const float keep = weight_of(state->m[own], m[j]);
+            alpha[own] = keep * grow;
+            state->z[own] *= keep;
+            state->m[own] = m[j];
+        }
+        UNROLL
+        for (uint32_t e = 0; e < 4; e++) {
+            const uint32_t own = i * TILE_OWN + tile_own(e);
+            float weight = -1.0f;
+            if (is_seen[4 * i + e]) {
+                const float x = exp2_f32((s[4 * i + e] - m[tile_own(e)]) * LOG2_E);
+                state->z[own] += x;
+                weight = x * (v_scale[e] * inverse);
+            }
+            s[4 * i + e] = weight;
+        }
+    }
+    return warp_any(unseen);
+}
+
+/* Formats become constants here. */
+DEV void mma_scores_of(const mma_tile *t, uint8_t *rows, const uint32_t *q, uint32_t dtype, const mma_form f, float *s)
+{
+    if (f.k_size == 1) {
+        switch (dtype) {
+        case OCT_DTYPE_E4M3FN:
+            mma_scores(t, rows, q, OCT_DTYPE_E4M3FN, f, s);
+            break;
+        case OCT_DTYPE_E4M3FNUZ:
+            mma_scores(t, rows, q, OCT_DTYPE_E4M3FNUZ, f, s);
+            break;
+        case OCT_DTYPE_E5M2:
+            mma_scores(t, rows, q, OCT_DTYPE_E5M2, f, s);
+            break;
+        default:
+            mma_scores(t, rows, q, OCT_DTYPE_I8, f, s);
+            break;
+        }
+    } else if (dtype == OCT_DTYPE_F16) {
+        mma_scores(t, rows, q, OCT_DTYPE_F16, f, s);
+    } else {
+        mma_scores(t, rows, q, OCT_DTYPE_BF16, f, s);
+    }
+}
+
+DEV void mma_output_of(uint8_t *rows, const float *weight, uint32_t dtype, const mma_form f, uint32_t is_irregular, float *o)
+{
+    if (f.v_size == 1) {
+        switch (dtype) {
+        case OCT_DTYPE_E4M3FN:
+            mma_output(rows, weight, OCT_DTYPE_E4M3FN, f, is_irregular, o);
+            break;
+        case OCT_DTYPE_E4M3FNUZ:
+            mma_output(rows, weight, OCT_DTYPE_E4M3FNUZ, f, is_irregular, o);
+            break;
+        case OCT_DTYPE_E5M2:
+            mma_output(rows, weight, OCT_DTYPE_E5M2, f, is_irregular, o);
+            break;
+        default:
+            mma_output(rows, weight, OCT_DTYPE_I8, f, is_irregular, o);
+            break;
+        }
+    } else if (dtype == OCT_DTYPE_F16) {
+        mma_output(rows, weight, OCT_DTYPE_F16, f, is_irregular, o);
+    } else {
+        mma_output(rows, weight, OCT_DTYPE_BF16, f, is_irregular, o);
+    }
+}
+
+/* The lane's fragments of q: [n][steps][2]. */
+DEV void mma_take_q(const mma_tile *t, const mma_form f, int is_bf16, uint32_t *q)
+{
+    const uint32_t chunk = 16 / f.k_size;
+    UNROLL
+    for (uint32_t i = 0; i < form_n(f); i++) {
+        UNROLL
+        for (uint32_t c = 0; c < FORM_CK(f); c++) {
+            UNROLL
+            for (uint32_t n = 0; n < chunk / 4; n++) {
+                const uint32_t d = (tile_part() + 4 * c) * chunk + 4 * n;
+                uint32_t *to = q + i * FORM_Q(f) + (c * (chunk / 4) + n) * 2;
+                const f32x4 x = shared_load_f32x4(t->q + (t->vector0 + i * TILE_VECTORS + tile_q_vector()) * f.dim + d);
+                to[0] = is_bf16 ? pack_bf16(x.x, x.y) : pack_f16(x.x, x.y);
+                to[1] = is_bf16 ? pack_bf16(x.z, x.w) : pack_f16(x.z, x.w);
+            }
+        }
+    }
+}
+
+/* The warps' states into o [vector][dim] (in q's place; what lies past V's dim is nobody's), m and z: of the block in warp order, or each warp's own. All warps; ends synced. */
+DEV void mma_gather(const mma_tile *t, const mma_form f, const mma_state *state, const float *o)
+{
+    const uint32_t warp = tid() / WARP, run = TILE_V_RUN(f.v_size), m_tiles = TILE_M(run);
+    float z[MMA_N_MAX * TILE_OWN], scale[MMA_N_MAX * TILE_OWN];
+    int is_empty[MMA_N_MAX * TILE_OWN];
+    UNROLL
+    for (uint32_t i = 0; i < form_n(f); i++) {
+        UNROLL
+        for (uint32_t j = 0; j < TILE_OWN; j++) {
+            z[i * TILE_OWN + j] = state->z[i * TILE_OWN + j];
+        }
+        tile_sum_over_keys(z + i * TILE_OWN);
+        /* One lane speaks for each vector: the first of those that own it. */
+        if (WARP == 32 ? tid() % WARP < 4 : tid() % WARP < 16) {
+            UNROLL
+            for (uint32_t j = 0; j < TILE_OWN; j++) {
+                const uint32_t at = (f.is_extend ? 0 : warp * TILE_VECTORS) + mma_vector(t, i, j);
+                SPUT(t->m[at], state->m[i * TILE_OWN + j]);
+                SPUT(t->z[at], z[i * TILE_OWN + j]);
+            }
+        }
+    }
+    block_sync();
+    UNROLL
+    for (uint32_t j = 0; j < form_n(f) * TILE_OWN; j++) {
+        float m = state->m[j];
+        if (!f.is_extend) {
+            UNROLL
+            for (uint32_t w = 0; w < MMA_WARPS; w++) {
+                m = max_f32(m, SGET(t->m[w * TILE_VECTORS + mma_vector(t, 0, j)]));
+            }
+        }
+        scale[j] = weight_of(state->m[j], m) * state->unit;
+        is_empty[j] = state->m[j] == OCT__MINUS_INF && z[j] == 0.0f;
+    }
+    NO_UNROLL
+    for (uint32_t w = 0; w < (f.is_extend ? 1 : MMA_WARPS); w++) {
+        if (f.is_extend || w == warp) {
+            UNROLL
+            for (uint32_t e = 0; e < form_n(f) * FORM_O(f); e++) {
+                const uint32_t n = e / FORM_O(f), in = e % FORM_O(f), own = n * TILE_OWN + tile_own(in % 4);
+                const uint32_t d = in / (4 * m_tiles) * (run * TILE_V_POSITIONS) + tile_o_dim(run, in / 4 % m_tiles, in % 4);
+                float *to = t->q + mma_vector(t, n, tile_own(in % 4)) * f.dim + d;
+                /* A warp without a key has nothing but zeros to give. */
+                SPUT(*to, (w == 0 ? 0.0f : SGET(*to)) + (is_empty[own] ? 0.0f : o[e] * scale[own]));
+            }
+        }
+        block_sync();
+    }
+}
+
+/* m and z of a vector of the block. All lanes of a warp. */
+DEV void mma_total(const mma_tile *t, const mma_form f, uint32_t vector, float *m, float *z)
+{
+    if (f.is_extend) {
+        *m = SGET(t->m[vector]);
+        *z = SGET(t->z[vector]);
+        return;
+    }
+    *m = OCT__MINUS_INF;
+    *z = 0.0f;
+    UNROLL
+    for (uint32_t w = 0; w < MMA_WARPS; w++) {
+        *m = max_f32(*m, SGET(t->m[w * TILE_VECTORS + vector]));
+    }
+    UNROLL
+    for (uint32_t w = 0; w < MMA_WARPS; w++) {
+        const float own_m = SGET(t->m[w * TILE_VECTORS + vector]), own_z = SGET(t->z[w * TILE_VECTORS + vector]);
+        *z += own_z == 0.0f ? 0.0f : own_z * weight_of(own_m, *m);
+    }
+}
+
+/* The warp's keys, one tile after the other. */
+DEV void mma_walk(const mma_tile *t, ring *r, const mma_form f, u32x4 *held, const uint32_t *q, mma_state *state, float *o)
+{
+    const oct__attn_params *p = t->p;
+    const int has_vectors = t->vector0 < t->n_vectors;
+    NO_UNROLL
+    for (uint32_t n = 0; ring_key(r, n, 0) < r->key1; n++) {
+        float s[4 * MMA_N_MAX], alpha[MMA_N_MAX * TILE_OWN];
+        ring_turn(r, f, n, held);
+        const uint32_t base = ring_key(r, n, 0);
+        if (f.is_extend && (!has_vectors || base >= t->some1 || base + TILE_KEYS <= t->some0)) {
+            continue;
+        }
+        uint8_t *rows = ring_slot(r, f, n);
+        mma_scores_of(t, rows, q, p->layer.k.dtype, f, s);
+        const uint32_t is_irregular = mma_weights(t, r, f, n, state, s, alpha);
+        uint32_t moves = 0;
+        UNROLL
+        for (uint32_t j = 0; j < form_n(f) * TILE_OWN; j++) {
+            moves |= alpha[j] != 1.0f;
+        }
+        if (warp_any(moves)) {
+            UNROLL
+            for (uint32_t i = 0; i < form_n(f) * FORM_O(f); i++) {
+                o[i] *= alpha[i / FORM_O(f) * TILE_OWN + tile_own(i % 4)];
+            }
+        }
+        mma_output_of(rows + TILE_KEYS * form_k_row(f), s, p->layer.v.dtype, f, is_irregular, o);
+    }
+}
+
+DEV void mma_run(mma_tile *t, ring *r, const oct__dev_task *task, uint32_t head_tile, const mma_form f)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t warp = tid() / WARP;
+    const int32_t n_splits = GET(task->n_splits);
+    uint32_t q[MMA_N_MAX * 32];
+    float o[MMA_N_MAX * 64];
+    u32x4 held[RING_HELD_MAX];
+    mma_state state;
+
+    ring_begin(r, f, held);   /* the first keys are on their way while q is brought */
+    mma_bring_q(t, f);
+    block_sync();
+    mma_take_q(t, f, p->layer.k.dtype == OCT_DTYPE_BF16, q);
+    UNROLL
+    for (uint32_t i = 0; i < form_n(f) * TILE_OWN; i++) {
+        const uint32_t vector = mma_vector(t, i / TILE_OWN, i % TILE_OWN);
+        t->is_own[i] = vector < t->n_vectors;
+        t->own_row[i] = vector / t->cut.n_heads;
+        t->own_factor[i] = SGET(t->factor[vector]) * (p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv));
+        state.m[i] = OCT__MINUS_INF;
+        state.z[i] = 0.0f;
+    }
+    state.unit = p->layer.v.scale_mode == OCT_SCALE_TOKEN_HEAD ? 0.0f : 1.0f;
+    UNROLL
+    for (uint32_t i = 0; i < form_n(f) * FORM_O(f); i++) {
+        o[i] = 0.0f;
+    }
+    if (FORM_Q_IS_SHARED(f)) {
+        block_sync();         /* q has been read */
+        if (f.is_extend || warp == 0) {
+            UNROLL
+            for (uint32_t i = 0; i < form_n(f) * FORM_Q(f); i += 2) {
+                const u32x2 two = { q[i], q[i + 1] };
+                shared_store_8(mma_q_fragment(t, f, i / 2), two);
+            }
+        }
+        block_sync();
+    }
+    mma_walk(t, r, f, held, q, &state, o);
+    mma_gather(t, f, &state, o);
+    NO_UNROLL
+    for (uint32_t vector = warp; vector < t->n_vectors; vector += MMA_WARPS) {
+        float x[ROW_FLOATS], m, z;
+        mma_total(t, f, vector, &m, &z);
+        UNROLL
+        for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+            const uint32_t d = row_element(i / 8) + i % 8;
+            x[i] = d < f.dim ? SGET(t->q[vector * f.dim + d]) : 0.0f;
+        }
+        if (n_splits > 1) {
+            store_state(p, GET(task->partial), head_tile, vector, x, m, z);
+        } else {
+            finish_row(p, t->row0 + vector / t->cut.n_heads, t->cut.head0 + vector % t->cut.n_heads, t->cut.head_kv, x, m, z);
+        }
+    }
+    block_sync();   /* before the next tile takes the shared memory */
+}
+
+/* Which keys need no look at positions, and which no look at all. */
+DEV void mma_bound_keys(mma_tile *t, const ring *r, const mma_form f)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t end = t->vector0 + (f.is_extend ? form_n(f) * TILE_VECTORS : t->n_vectors);
+    const int64_t first = (int64_t)t->pos0 + t->vector0 / t->cut.n_heads;
+    const int64_t last = (int64_t)t->pos0 + ((end < t->n_vectors ? end : t->n_vectors) - 1) / t->cut.n_heads;
+    int64_t open0 = r->key0, open1 = r->key1, some0 = open0, some1 = open1;
+    if (p->causal) {
+        open1 = open1 < first + 1 ? open1 : first + 1;
+        some1 = some1 < last + 1 ? some1 : last + 1;
+    }
+    if (p->window > 0) {
+        open0 = open0 > last + 1 - (int64_t)p->window ? open0 : last + 1 - (int64_t)p->window;
+        some0 = some0 > first + 1 - (int64_t)p->window ? some0 : first + 1 - (int64_t)p->window;
+    }
+    if (p->mask != 0 && open1 > t->mask_key0) {
+        open1 = t->mask_key0;
+    }
+    t->open0 = (uint32_t)open0;
+    t->open1 = open1 < 0 ? 0u : (uint32_t)open1;
+    t->some0 = (uint32_t)some0;
+    t->some1 = some1 < 0 ? 0u : (uint32_t)some1;
+}
+
+DEV void mma_blocks(const oct__attn_params *p, uint8_t *shared, const mma_form f)
+{
+    const uint64_t n_work = (uint64_t)GET(p->plan->n_tasks[p->op]) * p->n_head_tiles;
+    const oct__mma_shared at = oct__mma_shared_of(WARP, f.k_size, f.v_size, f.dim, f.is_extend);
+    const uint32_t warp = tid() / WARP, own_ring = f.is_extend ? 0 : warp;
+    NO_UNROLL
+    for (uint64_t work = block_id(); work < n_work; work += block_count()) {
+        const oct__dev_task *task = p->tasks + work / p->n_head_tiles;
+        const uint32_t head_tile = (uint32_t)(work % p->n_head_tiles);
+        const uint32_t sequence = (uint32_t)GET(task->sequence);
+        mma_tile t;
+        ring r;
+        t.p = r.p = p;
+        t.cut = head_cut_of(p, head_tile);
+        t.row0 = GET(task->row0);
+        t.pos0 = GET(task->pos0);
+        t.n_vectors = (uint32_t)GET(task->n_rows) * t.cut.n_heads;
+        t.vector0 = f.is_extend ? warp * form_n(f) * TILE_VECTORS : 0;
+        t.mask_key0 = t.pos0 - (int32_t)(t.row0 - GET(p->batch.qo_indptr[sequence]));   /* kv_len - the sequence's rows */
+        t.q = (float *)(shared + at.q);
+        t.factor = (float *)(shared + at.factor);
+        t.m = (float *)(shared + at.m);
+        t.z = (float *)(shared + at.z);
+        r.pages = batch_pages(&p->batch, sequence);
+        r.head_kv = t.cut.head_kv;
+        r.key0 = (uint32_t)GET(task->key0);
+        r.key1 = (uint32_t)GET(task->key1);
+        r.first = (r.key0 / TILE_KEYS + own_ring) * TILE_KEYS;
+        r.stride = (f.is_extend ? 1 : MMA_WARPS) * TILE_KEYS;
+        r.slots = shared + at.slots + own_ring * (RING_SLOTS(form_stage(f)) * form_stage(f));
+        r.at = (int64_t *)(shared + at.at) + own_ring * (RING_NOTES * 2 * TILE_KEYS);
+        r.there = (uint32_t *)(shared + at.there) + own_ring * (RING_NOTES * TILE_KEYS);
+        r.scale = (float *)(shared + at.scale) + own_ring * (RING_NOTES * 2 * TILE_KEYS);
+        mma_bound_keys(&t, &r, f);
+        mma_run(&t, &r, task, head_tile, f);
+    }
+}
+
+/* attn_decode_mma_<bits of K>_<bits of V>_<dims>, attn_extend_mma_... */
+#define MMA_KERNEL(name, k_bits, v_bits, dim, is_extend, blocks)                                                   \
+    KERNEL(name##_mma_##k_bits##_##v_bits##_##dim, OCT__MMA_LANES, blocks, oct__attn_params)                          \
+    {                                                                                                                \
+        const mma_form form = { k_bits / 8, v_bits / 8, dim, is_extend };                                            \
+        SHARED_DYNAMIC(uint8_t, shared);                                                                             \
+        mma_blocks(p, shared, form);                                                                                 \
+    }
+MMA_KERNEL(attn_decode, 8, 8, 128, 0, 3)
+MMA_KERNEL(attn_decode, 8, 8, 256, 0, 2)
+MMA_KERNEL(attn_decode, 8, 16, 128, 0, 2)
+MMA_KERNEL(attn_decode, 8, 16, 256, 0, 2)
+MMA_KERNEL(attn_decode, 16, 8, 128, 0, 2)
+MMA_KERNEL(attn_decode, 16, 8, 256, 0, 2)
+MMA_KERNEL(attn_decode, 16, 16, 128, 0, 2)
+MMA_KERNEL(attn_decode, 16, 16, 256, 0, 2)
+MMA_KERNEL(attn_extend, 8, 8, 128, 1, 2)
+MMA_KERNEL(attn_extend, 8, 8, 256, 1, 2)
+MMA_KERNEL(attn_extend, 16, 16, 128, 1, 2)
+MMA_KERNEL(attn_extend, 16, 16, 256, 1, 2)
+
+#endif
