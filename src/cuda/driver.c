@@ -55,13 +55,15 @@ enum {
     FUNCTION_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     JIT_ERROR_LOG_BUFFER = 5,
     JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
+    NOT_FOUND = 500,
     MMA_FROM_CAPABILITY = 80            /* tile.h */
 };
 
-/* What is loaded: the kernels of every GPU. */
+/* What is loaded: the kernels of every GPU, then Hopper's own, which only machine code for 9.0 holds. */
 static const oct__dev_kernel kernels[] = {
 #define X(name, threads, type) OCT__DEV_KERNEL_ROW(name, threads, type),
 #include "device/kernels.def"
+#include "cuda/kernels_sm90a.def"
 #undef X
 };
 enum { KERNELS = sizeof kernels / sizeof kernels[0] };
@@ -73,7 +75,7 @@ typedef struct cuda {
     void *library;
     int device;
     void *context, *module;
-    void *functions[KERNELS];
+    void *functions[KERNELS];       /* of kernels; NULL: not in this code */
 #define FIELD(field, symbol, arguments) int (*field) arguments;
     ENTRIES(FIELD)
 #undef FIELD
@@ -175,7 +177,7 @@ static oct_status cuda_launch(oct__driver *driver, const oct__dev_launch *launch
 {
     cuda *c = (cuda *)driver;
     const int kernel = oct__driver_kernel_of(kernels, KERNELS, launch, params, params_bytes);
-    if (kernel < 0) {
+    if (kernel < 0 || c->functions[kernel] == NULL) {
         return OCT_INVALID_ARGUMENT;
     }
     const oct_status status = enter(c);
@@ -296,6 +298,7 @@ static oct_status describe(cuda *c, uint32_t *capability, oct_error *error)
     d->chip.n_units = attribute(c, DEVICE_MULTIPROCESSOR_COUNT);
     d->chip.shared_limit_bytes = attribute(c, DEVICE_MAX_SHARED_PER_BLOCK_OPTIN);
     *capability = 10 * attribute(c, DEVICE_CAPABILITY_MAJOR) + attribute(c, DEVICE_CAPABILITY_MINOR);
+    d->chip.has_mma = *capability >= MMA_FROM_CAPABILITY;
     d->memory_bytes = memory_bytes;
     /* Two transfers a clock, on both GDDR and HBM. */
     d->read_bytes_per_s = 2.0 * 1e3 * attribute(c, DEVICE_MEMORY_CLOCK_RATE) * (attribute(c, DEVICE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0);
@@ -338,10 +341,16 @@ static oct_status load(cuda *c, const oct__dev_code *code, oct_error *error)
         return oct__error_set(error, is_memory ? OCT_OUT_OF_MEMORY : OCT_UNSUPPORTED, where, "%s does not take %s: %s %s", c->base.device, code->name,
                               name_of(c, result), log);
     }
-    for (int i = 0; i < KERNELS; i++) {
+    bool has_own = code->kind == OCT__DEV_CODE_CUBIN;
+    for (int i = 0; i < (has_own ? KERNELS : OCT__DEV_KERNELS); i++) {
         const oct__dev_kernel *kernel = &kernels[i];
         int static_bytes = 0;
         result = c->get_function(&c->functions[i], c->module, kernel->symbol);
+        if (result == NOT_FOUND && i >= OCT__DEV_KERNELS) {
+            c->functions[i] = NULL;
+            has_own = false;
+            break;
+        }
         if (result == 0) {
             result = c->get_function_attribute(&static_bytes, FUNCTION_SHARED_SIZE_BYTES, c->functions[i]);
         }
@@ -354,6 +363,7 @@ static oct_status load(cuda *c, const oct__dev_code *code, oct_error *error)
             return oct__error_set(error, status, where, "kernel %s of %s: %s", kernel->name, code->name, name_of(c, result));
         }
     }
+    c->base.chip.has_sm90a = has_own;
     return OCT_OK;
 }
 

@@ -308,6 +308,7 @@ static oct_status describe(hip *h, oct_error *error)
     d->chip.n_units = attribute(h, DEVICE_MULTIPROCESSOR_COUNT);
     d->chip.shared_limit_bytes = attribute(h, DEVICE_MAX_SHARED_PER_BLOCK);
     const bool is_known = strcmp(d->arch, "gfx942") == 0 || strcmp(d->arch, "gfx950") == 0;
+    d->chip.has_mma = is_known;
     d->memory_bytes = memory_bytes;
     /* The HBM3 of these two chips moves four words a clock that the driver tells (MI300X: 1.3 GHz x 8192 bits x 4 = 5.3 TB/s). Others: two. */
     d->read_bytes_per_s = (is_known ? 4.0 : 2.0) * 1e3 * attribute(h, DEVICE_MEMORY_CLOCK_RATE) * (attribute(h, DEVICE_MEMORY_BUS_WIDTH) / 8.0);
