@@ -107,6 +107,7 @@ static void chooses_code(void **state)
         assert_string_equal(d->code, chips[i].code);
         assert_string_equal(d->arch, chips[i].arch);
         assert_int_equal(d->chip.has_mma, 1);
+        assert_int_equal(d->chip.has_sm90a, chips[i].capability == 90);   /* in its cubin */
         d->table->close(d);
     }
     driver_cases_double->reset(NULL);
