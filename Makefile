@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: bench-h200 release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -45,6 +45,10 @@ abi-update: release
 # Takes over the table that `make demo` printed last into doc/figures and the pages that show it.
 figures:
 	@python3 tools/check/docs.py --update
+
+# The table "Decode on the H200" of doc/BENCH.md, on the NVIDIA GPU of compute capability 9.0 at hand; needs nvcc 13.
+bench-h200:
+	@tools/h200/run.sh
 
 # PREFIX=/usr/local make install
 PREFIX ?= /usr/local

@@ -25,7 +25,8 @@ if(NOT OCTAVO_DEVICE STREQUAL "OFF")
 
   # All that a text may include; zig's clang writes no list of dependencies.
   file(GLOB octavo_device_texts CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/device/*.h" "${PROJECT_SOURCE_DIR}/src/device/*.def"
-    "${PROJECT_SOURCE_DIR}/src/device/kernels.c" "${PROJECT_SOURCE_DIR}/src/number/*.h" "${PROJECT_SOURCE_DIR}/include/octavo/*.h")
+    "${PROJECT_SOURCE_DIR}/src/device/kernels.c" "${PROJECT_SOURCE_DIR}/src/cuda/*.h" "${PROJECT_SOURCE_DIR}/src/cuda/*_sm90a.c"
+    "${PROJECT_SOURCE_DIR}/src/cuda/*_sm90a.def" "${PROJECT_SOURCE_DIR}/src/number/*.h" "${PROJECT_SOURCE_DIR}/include/octavo/*.h")
 
   function(octavo_device_rule kind arch compiler extension)
     set(out "${octavo_device_dir}/octavo_${arch}.${extension}")
