@@ -329,10 +329,14 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
     }
     for (int64_t first = key0; first < key1;) {
         const int64_t end = first + now->n;
-        /* V5D has one stage, so its next block can't be pointed at before this one is done. */
-        const bool has_next = end < key1 && spec->layout != OCT_LAYOUT_V5D;
+        /* V5D has one stage: until this block is done, only the bytes of the next one can be pointed at. */
+        const bool has_next = end < key1, is_staged = spec->layout == OCT_LAYOUT_V5D;
         if (has_next) {
-            avx2_block_point(next, tile, end, block_length(end, key1), BLOCK, NULL);
+            if (is_staged) {
+                avx2_block_ahead(next, tile, end, block_length(end, key1));
+            } else {
+                avx2_block_point(next, tile, end, block_length(end, key1), BLOCK, NULL);
+            }
             avx2_block_scales_ahead(next, tile);
         }
         avx2_block_scales(now, tile);
@@ -342,11 +346,11 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
             take_edge(tile, scratch, now);
         }
         first = end;
-        if (has_next) {
+        if (has_next && !is_staged) {
             avx2_block *swap = now;
             now = next;
             next = swap;
-        } else if (end < key1) {
+        } else if (has_next) {
             avx2_block_point(now, tile, end, block_length(end, key1), BLOCK, scratch->stage);
         }
     }

@@ -317,7 +317,7 @@ static void take_block(const oct__attn_tile *tile, few_scratch *x, const avx512_
 
 size_t oct__avx512_few_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const avx512_few_scores *with)
 {
-    return sizeof(few_scratch) + n_vectors * with->q_bytes(spec) + 2 * avx512_stage_bytes(spec);
+    return sizeof(few_scratch) + n_vectors * with->q_bytes(spec) + avx512_stage_bytes(spec);
 }
 
 void oct__avx512_few_run(const oct__attn_tile *tile, const avx512_few_scores *with, const avx512_few_values *and_with, avx512_terms terms)
@@ -340,7 +340,7 @@ void oct__avx512_few_run(const oct__attn_tile *tile, const avx512_few_scores *wi
     }
     if (avx512_walk_begin(&x->walk, tile, x->q + n_vectors * x->q_bytes)) {
         do {
-            avx512_walk_look(&x->walk, tile, &b, &next);
+            avx512_walk_look(&x->walk, &b, &next);
             if (avx512_all_see(tile, b->first, b->first + b->n)) {
                 take_block(tile, x, b, next, 0, n_vectors);
             } else { /* row by row, so that only visible keys are touched */

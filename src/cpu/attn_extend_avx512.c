@@ -240,7 +240,7 @@ static size_t lay_out(avx512_many *x, uint8_t *memory, const oct_kv_spec *spec, 
     x->k = take(memory, &at, scores->k_bytes(spec));
     x->v = take(memory, &at, values->v_bytes(spec));
     x->p = take(memory, &at, values->p_bytes(spec, x->n_lanes));
-    x->stage = take(memory, &at, 2 * avx512_stage_bytes(spec));
+    x->stage = take(memory, &at, avx512_stage_bytes(spec));
     return at;
 }
 
@@ -340,7 +340,7 @@ void oct__avx512_many_run(const oct__attn_tile *tile, const avx512_many_scores *
     }
     if (avx512_walk_begin(&x->walk, tile, x->stage)) {
         do {
-            avx512_walk_look(&x->walk, tile, &b, &next);
+            avx512_walk_look(&x->walk, &b, &next);
             take_block(tile, x, b, next, scores, values, terms);
         } while (avx512_walk_step(&x->walk, b, next));
     }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cpu/avx2_number.h"
+#include "cpu/v5d_ahead.h"
 #include "kv/layout.h"
 #include "number/dtype.h"
 #include "plan/variant.h"
@@ -218,6 +219,18 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
         j += take;
     }
     for (uint32_t j = n; j < room + 16; j++) {
+        b->k[j] = b->k[n - 1];
+        b->v[j] = b->v[n - 1];
+    }
+}
+
+/* Points a V5D block at what it will be staged from, for prefetching only. */
+static inline void avx2_block_ahead(avx2_block *b, const oct__attn_tile *tile, int64_t first, uint32_t n)
+{
+    b->first = first;
+    b->n = n;
+    v5d_ahead(tile, first, n, b->k, b->v);
+    for (uint32_t j = n; j < AVX2_BLOCK_MAX + 16; j++) {
         b->k[j] = b->k[n - 1];
         b->v[j] = b->v[n - 1];
     }

@@ -14,6 +14,7 @@
 
 #include "cpu/avx512.h"
 #include "cpu/avx512_number.h"
+#include "cpu/v5d_ahead.h"
 #include "kv/layout.h"
 #include "number/dtype.h"
 
@@ -251,52 +252,72 @@ AVX512_INLINE void avx512_prefetch(const uint8_t *row, size_t bytes)
 
 /* ---- the walk -------------------------------------------------------------------------------------------------------------- */
 
-/* The current block and the one after it, of which only the rows are looked at. */
+/* The current block and the one after it, of which only the rows are looked at, to prefetch them. */
 typedef struct avx512_walk {
+    const oct__attn_tile *tile;
     int64_t at, key1;
     avx512_block blocks[2];
-    uint8_t *stage[2];
+    uint8_t *stage; /* of the current block */
     uint32_t turn;
 } avx512_walk;
 
-static inline void avx512_walk_point(avx512_walk *w, const oct__attn_tile *tile, uint32_t which)
+static inline uint32_t avx512_walk_length(const avx512_walk *w)
 {
-    const int64_t edge = (w->at / AVX512_BLOCK + 1) * AVX512_BLOCK, end = edge < w->key1 ? edge : w->key1;
-    avx512_block_point(&w->blocks[which], tile, w->at, (uint32_t)(end - w->at), w->stage[which]);
-    w->at = end;
+    const int64_t edge = (w->at / AVX512_BLOCK + 1) * AVX512_BLOCK;
+    return (uint32_t)((edge < w->key1 ? edge : w->key1) - w->at);
 }
 
-/* stage: 2 * avx512_stage_bytes. False when no row of the tile sees a key. */
+/* stage: avx512_stage_bytes. False when no row of the tile sees a key. */
 static inline bool avx512_walk_begin(avx512_walk *w, const oct__attn_tile *tile, uint8_t *stage)
 {
     int64_t key0;
     avx512_tile_range(tile, &key0, &w->key1);
+    w->tile = tile;
     w->at = key0;
     w->turn = 0;
-    w->stage[0] = stage;
-    w->stage[1] = stage + avx512_stage_bytes(&tile->kv->spec);
+    w->stage = stage;
     if (w->at >= w->key1) {
         return false;
     }
-    avx512_walk_point(w, tile, 0);
+    avx512_block_point(&w->blocks[0], tile, w->at, avx512_walk_length(w), stage);
+    w->at += w->blocks[0].n;
     return true;
 }
 
 /* Points at the block after *current; *next is *current where there is none. The caller works, then calls avx512_walk_step. */
-static inline void avx512_walk_look(avx512_walk *w, const oct__attn_tile *tile, const avx512_block **current, const avx512_block **next)
+static inline void avx512_walk_look(avx512_walk *w, const avx512_block **current, const avx512_block **next)
 {
+    avx512_block *after = &w->blocks[1 - w->turn];
     *current = *next = &w->blocks[w->turn];
-    if (w->at < w->key1) {
-        avx512_walk_point(w, tile, 1 - w->turn);
-        *next = &w->blocks[1 - w->turn];
+    if (w->at >= w->key1) {
+        return;
     }
+    if (w->tile->kv->spec.layout == OCT_LAYOUT_V5D) {
+        after->first = w->at;
+        after->n = avx512_walk_length(w);
+        v5d_ahead(w->tile, after->first, after->n, after->k, after->v);
+        for (uint32_t j = after->n; j < AVX512_BLOCK + AVX512_PAD; j++) {
+            after->k[j] = after->v[j] = avx512_no_row;
+        }
+    } else {
+        avx512_block_point(after, w->tile, w->at, avx512_walk_length(w), NULL);
+    }
+    w->at += after->n;
+    *next = after;
 }
 
 /* Goes on to the next block; false at the end. Called with what avx512_walk_look gave. */
 static inline bool avx512_walk_step(avx512_walk *w, const avx512_block *current, const avx512_block *next)
 {
+    if (next == current) {
+        return false;
+    }
     w->turn = 1 - w->turn;
-    return next != current;
+    if (w->tile->kv->spec.layout == OCT_LAYOUT_V5D) { /* its bytes are in L2 by now */
+        avx512_block *b = &w->blocks[w->turn];
+        avx512_block_point(b, w->tile, b->first, b->n, w->stage);
+    }
+    return true;
 }
 
 #endif
