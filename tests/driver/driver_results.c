@@ -53,7 +53,7 @@ void driver_runs_writes(void **state)
 
 /* ---- attention ---------------------------------------------------------------------------------------------------------------------------- */
 
-/* With the portable kernels and, the second way, with those of the matrix units. */
+/* With the portable kernels; the second way, with those of the matrix units; the third, with Hopper's own where there are any. */
 static void attend(oct__driver *d, const problem_shape *shape, uint32_t ways)
 {
     problem p;
@@ -61,23 +61,26 @@ static void attend(oct__driver *d, const problem_shape *shape, uint32_t ways)
     problem_print(shape, text, sizeof text);
     assert_int_equal(problem_make(&p, shape), 0);
     assert_int_equal(problem_expect(&p), 0);
-    for (uint32_t has_mma = 0; has_mma < ways; has_mma++) {
+    for (uint32_t way = 0; way < ways; way++) {
         device_rig rig = driver_rig(d, NULL);
         oct__dev_plan plan;
         oct__dev_attn_shape used;
         char why[640];
         int is_mma = 0;
-        rig.chip.has_mma = has_mma;
+        rig.chip.has_mma = way > 0;
+        rig.chip.has_sm90a = way > 1;
+        if (way > 1 && !d->chip.has_sm90a)
+            continue;
         const int bad = device_run_attn(&rig, &p, NULL, &plan, why, sizeof why) != 0;
         if (bad)
             print_error("'%s': %s\n", text, why);
         assert_false(bad);
         for (uint32_t op = 0; op < OCT__DEV_OPS; op++)
-            is_mma |= plan.n_tasks[op] > 0 && oct__dev_attn_shape_of(&rig.chip, &p.spec, op, &used) && strstr(used.kernel, "_mma") != NULL;
+            is_mma |= plan.n_tasks[op] > 0 && oct__dev_attn_shape_of(&rig.chip, &p.spec, op, &used) && step_rounds(used.kernel);
         const compare_bound bound = compare_bound_of(is_mma ? OCT__TOL_16BIT : OCT__TOL_F32);
         const compare_verdict verdict = problem_judge(&p, &bound);
         if (!verdict.ok)
-            print_error("'%s', mma %u: %s\n", text, has_mma, verdict.text);
+            print_error("'%s', way %u: %s\n", text, way, verdict.text);
         assert_true(verdict.ok);
     }
     problem_drop(&p);
@@ -88,10 +91,10 @@ void driver_runs_attention(void **state)
     (void)state;
     oct__driver *d = driver_cases_open();
     problem_shape shape = problem_plain(1);
-    attend(d, &shape, 2);
+    attend(d, &shape, 3);
     problem_lengths(&shape, 3, (const int32_t[]){ 1, 80, 5 }, (const int32_t[]){ 700, 100, 9 });   /* decode with splits, extend, a few rows */
     shape.compressed = 1;
-    attend(d, &shape, 2);
+    attend(d, &shape, 3);
     shape = problem_plain(2);   /* tiles of more shared memory than a kernel has unasked */
     shape.heads_q = 8;
     shape.heads = 1;
@@ -101,7 +104,7 @@ void driver_runs_attention(void **state)
     shape.v_scale_mode = OCT_SCALE_TOKEN_HEAD;
     shape.v_scale_dtype = OCT_DTYPE_F32;
     problem_lengths(&shape, 2, (const int32_t[]){ 40, 1 }, (const int32_t[]){ 90, 200 });
-    attend(d, &shape, 2);
+    attend(d, &shape, 3);
     d->table->close(d);
 }
 
@@ -182,7 +185,7 @@ void driver_runs_large_grids(void **state)
         problem_lengths(&shape, 1, (const int32_t[]){ 1 }, (const int32_t[]){ 2 });
         shape.n_sequences = MANY;        /* each of that length */
         shape.share = 1;
-        attend(d, &shape, 2);
+        attend(d, &shape, 3);
     }
     d->table->close(d);
 }

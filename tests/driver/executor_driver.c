@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/kernel_list.h"
+#include "device/params.h"
 
 struct simt_device { oct__driver *driver; void *stream; };
 
@@ -64,15 +64,17 @@ int simt_protect(simt_device *device, void *at, int on)
     return 0;
 }
 
-/* By the driver's own list: the widths' kernels are in the code object that it chose. */
+/* NVIDIA's GPUs may have Hopper's kernels besides; the driver says when they have not. */
 const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
 {
-    static simt_kernel kernels[OCT__DEV_KERNELS];
-    if (index >= OCT__DEV_KERNELS)
-        return NULL;
-    const oct__dev_kernel *k = &oct__dev_kernel_list[index];
-    kernels[index] = (simt_kernel){ k->name, NULL, warp, k->threads, k->params_bytes };
-    return &kernels[index];
+    static const simt_kernel kernels[] = {
+#define X(name, threads, type) { #name, NULL, 32, threads, sizeof(type) },
+#include "device/kernels.def"
+#include "cuda/kernels_sm90a.def"
+#undef X
+    };
+    (void)warp;
+    return index < sizeof kernels / sizeof kernels[0] ? &kernels[index] : NULL;
 }
 
 const simt_kernel *simt_find(uint32_t warp, const char *name)

@@ -8,6 +8,11 @@
 
 #include "driver/step.h"
 
+int step_rounds(const char *kernel)
+{
+    return strstr(kernel, "_mma") != NULL || strstr(kernel, "_sm90a") != NULL;
+}
+
 static void keep(step *s, oct_status status)
 {
     s->status = s->status != OCT_OK ? s->status : status;
@@ -134,7 +139,7 @@ void step_judge(const step *s)
     assert_int_equal(s->driver->table->wait(s->driver, s->stream), OCT_OK);
     assert_int_equal(plan.status, OCT__DEV_PLAN_OK);
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++)
-        is_mma |= plan.n_tasks[op] > 0 && strstr(s->workspace.shape[op].kernel, "_mma") != NULL;
+        is_mma |= plan.n_tasks[op] > 0 && step_rounds(s->workspace.shape[op].kernel);
     const compare_bound bound = compare_bound_of(is_mma ? OCT__TOL_16BIT : OCT__TOL_F32);
     const compare_verdict verdict = problem_judge(s->p, &bound);
     if (!verdict.ok)

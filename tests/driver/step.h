@@ -39,6 +39,9 @@ oct_status step_enqueue(step *s);
 /* Waits, and lets the problem's out and lse be the device's. */
 oct_status step_fetch(step *s);
 
+/* Whether a kernel of attention rounds q and the weights to 16 bits, as matrix units want them. */
+int step_rounds(const char *kernel);
+
 /* Asserts that the problem's out and lse are the oracle's, by the bound of the kernels that ran. */
 void step_judge(const step *s);
 
