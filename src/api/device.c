@@ -78,6 +78,7 @@ void oct__device_describe(const oct__driver *driver, oct__machine *machine)
     v[OCT__FACT_DEV_UNITS] = driver->chip.n_units;
     v[OCT__FACT_DEV_SHARED_BYTES] = driver->chip.shared_limit_bytes;
     v[OCT__FACT_DEV_HAS_MMA] = driver->chip.has_mma;
+    v[OCT__FACT_DEV_HAS_SM90A] = driver->chip.has_sm90a;
     v[OCT__FACT_DEV_MEMORY_BYTES] = driver->memory_bytes;
     v[OCT__FACT_DEV_READ_MB_PER_S] = driver->read_bytes_per_s > 0 && driver->read_bytes_per_s < 1e18 ? (uint64_t)(driver->read_bytes_per_s * 1e-6) : 0;
     machine->rates = oct__rates_of_device(&machine->facts);

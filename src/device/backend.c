@@ -137,7 +137,7 @@ oct_status oct__backend_attn(oct__backend_plan *plan, const oct_attn_spec *spec,
         oct__dev_launch attend, finish;
         oct__dev_pack_attn(spec, &plan->batch, args, &plan->workspace, plan->memory, op, &params, &attend, &finish);
         oct_status status = driver->table->launch(driver, &attend, &params, sizeof(params), args->stream);
-        /* Where nothing can be split there is nothing to finish. */
+        /* Where nothing can be split, be it into parts of the plan, there is nothing to finish. */
         if (status == OCT_OK && plan->workspace.max_groups[op] > 0) {
             status = driver->table->launch(driver, &finish, &params, sizeof(params), args->stream);
         }

@@ -298,7 +298,7 @@ fake_driver *fake_open(const char *kind, uint32_t has_mma, fake_counts *counts)
     if (f == NULL)
         return NULL;
     f->base.table = &tables[is_hip];
-    f->base.chip = (oct__dev_chip){ .warp = is_hip ? 64 : 32, .shared_limit_bytes = (is_hip ? 64 : 227) * 1024, .has_mma = has_mma };
+    f->base.chip = (oct__dev_chip){ .warp = is_hip ? 64 : 32, .shared_limit_bytes = (is_hip ? 64 : 227) * 1024, .has_mma = has_mma, .has_sm90a = !is_hip && has_mma };
     snprintf(f->base.device, sizeof f->base.device, "host executor");
     snprintf(f->base.arch, sizeof f->base.arch, is_hip ? "gfx942" : "sm_90");
     snprintf(f->base.code, sizeof f->base.code, "kernels of warp %u", f->base.chip.warp);

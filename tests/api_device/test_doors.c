@@ -133,6 +133,8 @@ static void plans_choose_among_the_devices_rows(void **state)
         assert_true(info.workspace_bytes > 0 && info.n_sequences == 0 && info.decode_variant[0] == '\0');
         oct_plan_explain(plan, OCT_TEXT_PLAIN, text, sizeof text);
         assert_non_null(strstr(text, "host executor; rates of "));
+        assert_non_null(strstr(text, has_mma ? "  chosen    attn_decode." : "  refused   attn_decode.mma_8_8_128"));
+        assert_non_null(strstr(text, has_mma ? "  eligible  attn_decode.simt4" : "needs dev.has_mma == 1, have 0: matrix units"));
         assert_non_null(strstr(text, "  chosen    attn_extend."));
         assert_non_null(strstr(text, " units\n"));
         assert_null(strstr(text, "avx2"));
@@ -150,6 +152,12 @@ static void plans_choose_among_the_devices_rows(void **state)
         assert_non_null(strstr(text, "  denied    attn_decode.simt8, "));
         oct_plan_destroy(plan);
         spec.deny_variant = NULL;
+        spec.force_variant = "attn_decode.mma_8_8_256,attn_extend.simt";
+        assert_int_equal(oct_plan_create(g.context, &spec, &plan, &error), has_mma ? OCT_OK : OCT_UNSUPPORTED);
+        if (has_mma)
+            oct_plan_destroy(plan);
+        else
+            says(&error, "attn_decode.mma_8_8_256 needs dev.has_mma == 1, have 0");
         spec.force_variant = "attn_decode.avx2";   /* the CPU's */
         assert_int_equal(oct_plan_create(g.context, &spec, &plan, &error), OCT_INVALID_ARGUMENT);
         says(&error, "there is no variant 'attn_decode.avx2'");

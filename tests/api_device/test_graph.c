@@ -123,8 +123,7 @@ static void drop(results *r)
 static void judge(void)
 {
     compare_bound bound = compare_bound_of(OCT__TOL_16BIT);
-    bound.watch = 4e-3;
-    bound.lse = 2e-3;
+    bound.watch = bound.lse = 2e-3;
     for (int k = 0; k < KINDS; k++) {
         assert_int_equal(problem_expect(&kinds[k].p), 0);
         const compare_verdict v = problem_judge(&kinds[k].p, &bound);

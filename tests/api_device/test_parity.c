@@ -41,13 +41,13 @@ static const oct__variant *row_of(const gpu *g, const char *full_name)
 }
 
 /* Portable kernels compute in f32; those of the matrix units round q and the weights to 16 bits, which costs less than the law allows. */
-static compare_bound bound_of(const gpu *g, const oct_plan_info *info)
+static compare_bound bound_of(const gpu *g, const oct_plan_info *info, const oct_kv_spec *kv)
 {
     const oct__variant *decode = row_of(g, info->decode_variant), *extend = row_of(g, info->extend_variant);
     compare_bound bound = compare_bound_either(compare_bound_of(decode->tolerance), compare_bound_of(extend->tolerance));
     if (decode->tolerance != OCT__TOL_F32 || extend->tolerance != OCT__TOL_F32) {
-        bound.watch = 4e-3;
-        bound.lse = 2e-3;
+        const int is_bf16 = kv->k.dtype == OCT_DTYPE_BF16 || kv->v.dtype == OCT_DTYPE_BF16;
+        bound.watch = bound.lse = is_bf16 ? 1e-2 : 2e-3;   /* f16 has three bits more, in q and in the weights */
     }
     return bound;
 }
@@ -66,7 +66,7 @@ static int64_t check_problem(problem *p, const char *force)
         isolate_fail("%s %s", why, g->fake != NULL ? fake_report(g->fake) : "");
         return 1;
     }
-    const compare_bound bound = bound_of(g, &info);
+    const compare_bound bound = bound_of(g, &info, &p->spec.kv);
     const compare_verdict verdict = problem_judge(p, &bound);
     isolate_ran(info.decode_variant, verdict.max_error);
     isolate_ran(info.extend_variant, verdict.max_error);

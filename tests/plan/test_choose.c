@@ -186,6 +186,34 @@ static void every_row_is_whole_and_has_a_name_of_its_own(void **state)
     }
 }
 
+static void every_row_of_a_gpu_names_a_kernel(void **state)
+{
+    (void)state;
+    for (oct__device device = OCT__DEVICE_CUDA; device < OCT__DEVICE_COUNT; device++) {
+        uint32_t n;
+        const oct__variant *table = oct__variants_of(device, &n);
+        bool has_open_row[OCT__OP_COUNT] = { false };
+        for (uint32_t i = 0; i < n; i++) {
+            const oct__variant *v = &table[i];
+            char name[64];
+            snprintf(name, sizeof(name), "%s.%s", oct__op_name(v->op), v->name);
+            assert_string_equal(v->full_name, name);
+            assert_true(strlen(name) < sizeof(((oct_plan_info *)NULL)->decode_variant));
+            assert_true(v->kernel != NULL && v->attn == NULL && v->scratch == NULL && v->write == NULL && v->merge == NULL);
+            assert_int_equal(strncmp(v->kernel, oct__op_name(v->op), strlen(oct__op_name(v->op))), 0);
+            assert_int_equal(v->tile_vectors > 0, v->op == OCT__OP_attn_decode || v->op == OCT__OP_attn_extend);
+            for (uint32_t j = 0; j < i; j++) {
+                assert_string_not_equal(table[j].full_name, name);
+                assert_string_not_equal(table[j].kernel, v->kernel);
+            }
+            has_open_row[v->op] |= v->n_gates == 0;
+        }
+        for (int op = 0; op < OCT__OP_COUNT; op++) {
+            assert_true(has_open_row[op]);   /* the portable kernels run everywhere */
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +223,7 @@ int main(void)
         cmocka_unit_test(bad_names_are_named),
         cmocka_unit_test(a_row_must_suit_both_destinations),
         cmocka_unit_test(every_row_is_whole_and_has_a_name_of_its_own),
+        cmocka_unit_test(every_row_of_a_gpu_names_a_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
