@@ -1,7 +1,7 @@
 /* bench_avx512.c: figures of single AVX-512 tiles and writes beside the AVX2 ones, for cost rows and head comments. Not a test; `octavo bench`
  * is for users. All variants of a case run in turn in every round, each thread on its own CPU clock, so that other programs on the machine
  * disturb little; each round also measures the FMA peak, and fractions are medians over rounds of the two rates' ratio.
- *   bench_avx512 [decode|hot|v5d|extend|write|write_hot|all] [rounds] [threads] */
+ *   bench_avx512 [decode|hot|v5d|scales|extend|write|write_hot|all] [rounds] [threads] */
 #define _GNU_SOURCE
 #include <immintrin.h>
 #include <pthread.h>
@@ -271,6 +271,17 @@ static void bench_decode(bool cold)
     attention(what, &(shape){ OCT_LAYOUT_HND, 8, 4, 128, 16, e4m3, e4m3, kv_len / 2, 4 }, decode_ways, N_WAYS(decode_ways), cold);
 }
 
+/* Cold pages with dynamic scales beside ones without. */
+static void bench_scales(void)
+{
+    static const uint32_t dtypes[] = { OCT_DTYPE_E4M3FN, OCT_DTYPE_I8 }, groups[] = { 1, 4, 8 };
+    for (size_t g = 0; g < 3; g++) {
+        for (size_t k = 0; k < 2; k++) {
+            attention("decode", &(shape){ OCT_LAYOUT_HND, 8, groups[g], 128, 16, dtypes[k], dtypes[k], 8192, 1 }, decode_ways, N_WAYS(decode_ways), true);
+        }
+    }
+}
+
 static void bench_v5d(bool cold)
 {
     static const uint32_t dtypes[] = { OCT_DTYPE_E4M3FN, OCT_DTYPE_I8, OCT_DTYPE_BF16 }, groups[] = { 1, 4, 8 }, pages[] = { 16, 16, 64 };
@@ -466,6 +477,9 @@ int main(int argc, char **argv)
     if (all || strcmp(what, "v5d") == 0) {
         bench_v5d(true);
         bench_v5d(false);
+    }
+    if (strcmp(what, "scales") == 0) {
+        bench_scales();
     }
     if (all || strcmp(what, "extend") == 0) {
         bench_extend();
