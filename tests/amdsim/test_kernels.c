@@ -70,7 +70,7 @@ static int64_t run_attn(void *arg, int64_t index)
     (void)arg;
     if (index % 3 != 0) {
         const int64_t i = index / 3 * 2 + index % 3 - 1;
-        const format *k = &formats[i % FORMATS], *v = i / FORMATS % 3 < 2 ? k : &formats[(5 * i + 2) % FORMATS];
+        const format *k = &formats[i % FORMATS], *v = i / FORMATS % 2 == 0 ? k : &formats[(i + 1 + i / FORMATS % (FORMATS - 1)) % FORMATS];
         s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype;
         s.v_dtype = v->dtype, s.v_scale_mode = v->mode, s.v_scale_dtype = v->scale_dtype;
         s.dim_k = s.dim_v = dims[(i + i / FORMATS + i / (3 * FORMATS)) % 3];
