@@ -2,6 +2,8 @@
 #ifndef TEST_SMALL_ENGINE_H
 #define TEST_SMALL_ENGINE_H
 
+#include <stdbool.h>
+
 #include "engine/compare_logits.h"
 #include "engine/engine_state.h"
 #include "engine/tiny_model.h"
@@ -24,6 +26,11 @@ const float *step(octe_engine *e, const octe_part *parts, uint32_t n);
 
 /* Logits after each of the n tokens, alone and one chunk at a time: [n][V]; free() them. */
 float *solo(int model, const char *kv, const int32_t *tokens, uint32_t n);
+
+/* Whether engines choose among all rows of attention, or only among those that compute in f32 (the beginning); set-ups of a test. */
+extern bool free_choice;
+int choose_freely(void **state);
+int choose_f32(void **state);
 
 /* Fails the test unless the row is that of a solo run, within what a cache of this kind allows. */
 void same(const char *kv, const float *logits, const float *solo_row);

@@ -197,6 +197,9 @@ int main(void)
         cmocka_unit_test(chunks),
         cmocka_unit_test(share_and_copy_on_write),
         cmocka_unit_test(truncate_and_go_on),
+        cmocka_unit_test_setup_teardown(mixed_batches, choose_freely, choose_f32),
+        cmocka_unit_test_setup_teardown(chunks, choose_freely, choose_f32),
+        cmocka_unit_test_setup_teardown(share_and_copy_on_write, choose_freely, choose_f32),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

@@ -33,4 +33,7 @@ int64_t fault_each_pair(problem *p, fault_body *body, void *arg);
 /* K and V formats of a shape, both the same. */
 void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode);
 
+/* Leaves the shape's formats where pair i's gates take them, else sets K to i8, and V too where that is still refused. 0: the pair takes none. */
+int fault_formats_for(problem_shape *shape, uint32_t i);
+
 #endif

@@ -30,6 +30,32 @@ void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode)
     shape->k_scale_dtype = shape->v_scale_dtype = mode == OCT_SCALE_TOKEN_HEAD ? OCT_DTYPE_F32 : 0;
 }
 
+int fault_formats_for(problem_shape *shape, uint32_t i)
+{
+    char force[96];
+    if (!problem_pair(i, force, sizeof force))
+        return 0;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        if (attempt > 0)
+            fault_set_formats(shape, OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD);
+        if (attempt == 1) {
+            shape->v_dtype = OCT_DTYPE_E4M3FN;
+            shape->v_scale_mode = OCT_SCALE_LAYER;
+            shape->v_scale_dtype = 0;
+        }
+        problem_shape small = *shape;
+        problem p;
+        problem_lengths(&small, 2, (int32_t[]){ 1, 20 }, (int32_t[]){ 5, 30 });
+        if (problem_make(&p, &small) != 0)
+            return 0;
+        const oct_status status = problem_run(&p, problem_context(1), force, RUN_WHOLE).status;
+        problem_drop(&p);
+        if (status != OCT_UNSUPPORTED)
+            return status == OCT_OK;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

@@ -12,7 +12,7 @@ typedef struct isolate_board {
     int64_t next, failures, crashes, skipped;
     char doing[256];          /* which variant on which case, for the report of a crash */
     char repeat[1536];        /* the command line that repeats it */
-    char names[ISOLATE_NAMES][32];   /* what ran, and on how many cases */
+    char names[ISOLATE_NAMES][72];   /* what ran, and on how many cases */
     int64_t n_ran[ISOLATE_NAMES];
     double worst[ISOLATE_NAMES];
 } isolate_board;
