@@ -160,9 +160,7 @@ static const case32 cases32[] = {
     { "v_cvt_f16_f32_e32 v8, v2", 0x477FF000, 0, 0, 0x7C00 },   /* 65520 */
     { "v_cvt_f16_f32_e32 v8, v2", 0xB3800000, 0, 0, 0x8001 },
     { "v_cvt_f16_f32_e32 v8, v2", 0x33000000, 0, 0, 0 },
-    { "v_cvt_pk_f16_f32 v8, v2, v3", ONE, TWO, 0, 0x40003C00 },
     { "v_cvt_pkrtz_f16_f32 v8, v2, v3", 0x3F803FFF, 0x7F000000, 0, 0x7BFF3C01 },
-    { "v_cvt_pk_bf16_f32 v8, v2, v3", 0x3F808000, 0x3F818000, 0, 0x3F823F80 },
     { "v_pack_b32_f16 v8, v2, v3", 0x12343C00, 0x56784000, 0, 0x40003C00 },
 
     { "v_lshrrev_b32_sdwa v8, v2, v3 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:DWORD", 4, 0x12345, 0, 0x12340000 },

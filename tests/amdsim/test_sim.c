@@ -129,7 +129,7 @@ static void lds(void **state)
         assert_int_equal(result(lane, 0), lane ^ 64);
     run_well(PROLOGUE ZEROS "v_lshlrev_b32_e32 v1, 4, v0\nv_mov_b32_e32 v2, v0\nv_mov_b32_e32 v3, 5\nv_mov_b32_e32 v4, 6\nv_mov_b32_e32 v5, 7\n"
                             "ds_write_b128 v1, v[2:5]\nds_read_b64 v[8:9], v1 offset:8\nds_read_b96 v[20:22], v1\nds_read_b128 v[24:27], v1\ns_waitcnt lgkmcnt(0)\n"
-                            "v_mov_b32_e32 v10, v22\nds_write_b96 v1, v[3:5]\nds_write_b64 v1, v[4:5]\nds_write2_b32 v1, v2, v3 offset0:2 offset1:3\n"
+                            "v_mov_b32_e32 v10, v22\nds_write_b96 v1, v[2:4]\nds_write_b64 v1, v[4:5]\nds_write2_b32 v1, v2, v3 offset0:2 offset1:3\n"
                             "ds_read2_b32 v[30:31], v1 offset1:3\nds_read2_b64 v[32:35], v1 offset1:1\ns_waitcnt lgkmcnt(0)\nv_add_u32_e32 v10, v10, v30\n" EPILOGUE, 64, 1024);
     for (uint32_t lane = 0; lane < 64; lane++) {
         assert_int_equal(result(lane, 0), 6);
@@ -146,7 +146,7 @@ static void lds(void **state)
         assert_int_equal(result(lane, 2), 1);
     }
     /* Atomics of two waves do not race with each other. */
-    run_well(PROLOGUE ZEROS "v_mov_b32_e32 v1, 0\nv_mov_b32_e32 v2, 0\ns_mov_b64 s[10:11], exec\nv_cmp_eq_u32_e32 vcc, 0, v0\ns_and_b64 exec, exec, vcc\nds_write_b64 v1, v[1:2]\n"
+    run_well(PROLOGUE ZEROS "v_mov_b32_e32 v1, 0\nv_mov_b32_e32 v2, 0\nv_mov_b32_e32 v3, 0\ns_mov_b64 s[10:11], exec\nv_cmp_eq_u32_e32 vcc, 0, v0\ns_and_b64 exec, exec, vcc\nds_write_b64 v1, v[2:3]\n"
                             "s_waitcnt lgkmcnt(0)\ns_mov_b64 exec, s[10:11]\ns_barrier\nv_lshlrev_b32_e64 v3, v0, 1\nds_or_b32 v1, v3\nds_add_u32 v1, v0 offset:4\n"
                             "s_waitcnt lgkmcnt(0)\ns_barrier\nds_read_b64 v[8:9], v1\ns_waitcnt lgkmcnt(0)\n" EPILOGUE, 128, 8);
     assert_int_equal(result(0, 0), UINT32_MAX);
@@ -254,8 +254,8 @@ static void divisions(void **state)
     assert_true(((uint64_t)result(0, 1) << 32 | result(0, 0)) == B64(1.0 / 3.0));
 }
 
-/* gfx950 only. The table's bit 4a + 2b + c. */
-static void truth_tables(void **state)
+/* Instructions that gfx942 lacks. Bit 4a + 2b + c of a truth table. */
+static void only_on_gfx950(void **state)
 {
     (void)state;
     run_well(PROLOGUE ZEROS "v_mov_b32_e32 v2, 0xf0\nv_mov_b32_e32 v3, 0xcc\nv_mov_b32_e32 v4, 0xaa\nv_bitop3_b32 v8, v2, v3, v4 bitop3:0xc4\nv_bitop3_b32 v9, v2, v3, v4 bitop3:0x3f\n"
@@ -263,6 +263,9 @@ static void truth_tables(void **state)
     assert_int_equal(result(0, 0), 0xC4);
     assert_int_equal(result(0, 1), 0xFFFFFF3F);
     assert_int_equal(result(0, 2), 0xFF3F);
+    run_well(PROLOGUE ZEROS "v_mov_b32_e32 v2, 0x3f808000\nv_mov_b32_e32 v3, 0x3f818000\nv_cvt_pk_f16_f32 v8, v2, v3\nv_cvt_pk_bf16_f32 v9, v2, v3\n" EPILOGUE, 64, 0);
+    assert_int_equal(result(0, 0), 0x3C0C3C04);
+    assert_int_equal(result(0, 1), 0x3F823F80);   /* halfway, to even */
 }
 
 /* ---- fp8 and the matrix units ------------------------------------------------------------------------------------------------------------- */
@@ -323,11 +326,11 @@ static void run_matrix(const char *arch, const char *name, uint32_t m, uint32_t 
         }
     snprintf(words, sizeof words, n_registers == 1 ? "dword" : "dwordx%u", n_registers);
     int n = snprintf(body, sizeof body, PROLOGUE "v_mul_u32_u24_e32 v1, %u, v0\nglobal_load_%s v[4:%u], v1, s[6:7]\nglobal_load_%s v[8:%u], v1, s[6:7] offset:2048\n"
-                     "s_waitcnt vmcnt(0)\nv_mov_b32_e32 v32, 1.0\n", 4 * n_registers, words, 3 + n_registers, words, 7 + n_registers);
+                     "s_waitcnt vmcnt(0)\nv_accvgpr_write_b32 a0, 1.0\n", 4 * n_registers, words, 3 + n_registers, words, 7 + n_registers);
     for (uint32_t i = 1; i < n_sums; i++)
-        n += snprintf(body + n, sizeof body - (size_t)n, "v_mov_b32_e32 v%u, 1.0\n", 32 + i);
-    n += snprintf(body + n, sizeof body - (size_t)n, "%s a[0:%u], v[4:%u], v[8:%u], v[32:%u]\n%s v[32:%u], v[4:%u], v[8:%u], 0\nv_mul_u32_u24_e32 v1, %u, v0\n", name, n_sums - 1,
-                  3 + n_registers, 7 + n_registers, 31 + n_sums, name, 31 + n_sums, 3 + n_registers, 7 + n_registers, n_sums >= 8 ? 0 : 32);
+        n += snprintf(body + n, sizeof body - (size_t)n, "v_accvgpr_write_b32 a%u, 1.0\n", i);
+    n += snprintf(body + n, sizeof body - (size_t)n, "%s a[0:%u], v[4:%u], v[8:%u], a[0:%u]\n%s v[32:%u], v[4:%u], v[8:%u], 0\n", name, n_sums - 1,
+                  3 + n_registers, 7 + n_registers, n_sums - 1, name, 31 + n_sums, 3 + n_registers, 7 + n_registers);
     /* 16 sums of a lane are too many for `out`: each is stored and checked in turn. */
     for (uint32_t r = 0; r < n_sums; r++) {
         char whole[4096];
@@ -398,7 +401,7 @@ int main(void)
         cmocka_unit_test(permutes),
         cmocka_unit_test(branches),
         cmocka_unit_test(divisions),
-        cmocka_unit_test(truth_tables),
+        cmocka_unit_test(only_on_gfx950),
         cmocka_unit_test(fp8),
         cmocka_unit_test(matrices),
         cmocka_unit_test(every_instruction_has_a_case),
