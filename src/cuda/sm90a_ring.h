@@ -197,7 +197,7 @@ DEV void sm90_copy_some(const sm90_warp *t, const sm90_side *s, shared_at to, co
     NO_UNROLL
     for (uint32_t i = 0; i < keys / s->rows; i++) {
         const uint64_t at = SGET(t->key_at[(i * s->rows + s->row) * 2 + s->index]);
-        const uint8_t *from = (const uint8_t *)(uintptr_t)at + s->chunk * 16;
+        const uint8_t *from = (const uint8_t *)(uintptr_t)(at + s->chunk * 16);
         const shared_at there = sm90_place(s, to, i);
         if (t->is_wide) {
             async_load(there, at != 0 && bytes != 0 ? from : (const uint8_t *)s->side->base, at != 0 ? bytes : 0);
