@@ -127,10 +127,10 @@ static void a_row_must_suit_both_destinations(void **state)
     (void)state;
     static const oct__gate needs_32[] = { { OCT__FACT_HEAD_DIM_K, OCT__GATE_MULT, 32, "" } };
     static const oct__variant writes[] = {
-        { .op = OCT__OP_attn_merge, .cost = { 1, 0, 0, 0 } },
-        { .op = OCT__OP_kv_write, .cost = { 100, 0, 0, 0 } },
-        { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
-        { .op = OCT__OP_kv_write, .cost = { 10, 0, 0, 0 }, .gates = needs_32, .n_gates = 1 },
+        { .op = OCT__OP_attn_merge, .cost = { .item_ns = 1 } },
+        { .op = OCT__OP_kv_write, .cost = { .item_ns = 100 } },
+        { .op = OCT__OP_kv_write, .cost = { .item_ns = 10 }, .gates = needs_32, .n_gates = 1 },
+        { .op = OCT__OP_kv_write, .cost = { .item_ns = 10 }, .gates = needs_32, .n_gates = 1 },
     };
     const oct__rates machine = { 1e9, 1e9, 1, "test", 1 };
     const oct__amount amount = { .items = 5 };
