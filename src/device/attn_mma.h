@@ -5,7 +5,20 @@
  * the states are merged at the end, so that nothing waits inside the loop but for memory. Extend: the warps share the keys and each has
  * vectors of its own, MMA_N tiles of them.
  *
- * One kernel for each size of K's and V's elements, and for dims of up to 128 and 256: what a lane holds is then a constant. */
+ * One kernel for each size of K's and V's elements, and for dims of up to 128 and 256: what a lane holds is then a constant.
+ *
+ * Measured on an H200, decode of e4m3 pages, 32/8 heads x 128 dims, cold cache, share of the read bandwidth measured in the same run (4.35 TB/s), for
+ * 8 sequences x 65,536 keys and 128 x 4,096:
+ *   portable kernel (64 x 4,096)                                                             13 %
+ *   fragments loaded straight into registers, a tile ahead                                   not measured: spills
+ *   rings of three tiles by cp.async, 12 warps a multiprocessor                              49, 49 %
+ *   no division by powers of two, addresses of fetches by increments, visibility and scales
+ *   looked at only where there are any; some 1000 instructions a tile become 740              61, 58 %
+ *   two chains of products for the scores, first pages asked for together                     62, 60 %
+ *   5 instead of 8 blocks a multiprocessor wanted of the splits: a block costs some 10 us     62, 65 %
+ * 16 warps with two tiles in the ring were no faster (59, 57 %): instructions are what it waits for; 16-bit pages, twice the bytes for about the
+ * same instructions, reach 83 %. Next would be two tiles a turn. Hopper's own kernel (src/cuda) does more. Extend, 4,096 rows of one sequence: 61
+ * TFLOP/s, 8 with the portable kernel. */
 #ifndef OCT_DEVICE_ATTN_MMA_H
 #define OCT_DEVICE_ATTN_MMA_H
 
@@ -70,9 +83,10 @@ DEV uint8_t *mma_q_fragment(const mma_tile *t, const mma_form f, uint32_t pair)
 DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
 {
     const uint32_t steps = dtype >= OCT_DTYPE_E4M3FN ? 4 : 2;   /* of a chunk */
+    float odd[4 * MMA_N_MAX];                                   /* of every other step: two chains of products that wait for each other */
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] = 0.0f;
+        s[i] = odd[i] = 0.0f;
     }
     UNROLL
     for (uint32_t c = 0; c < FORM_CK(f); c++) {
@@ -101,12 +115,16 @@ DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const u
                 if (FORM_Q_IS_SHARED(f)) {
                     const u32x2 two = shared_load_8(mma_q_fragment(t, f, at / 2));
                     const uint32_t b[2] = { two.x, two.y };
-                    tile_mma(s + 4 * i, a, b, dtype == OCT_DTYPE_BF16);
+                    tile_mma((n % 2 ? odd : s) + 4 * i, a, b, dtype == OCT_DTYPE_BF16);
                 } else {
-                    tile_mma(s + 4 * i, a, q + at, dtype == OCT_DTYPE_BF16);
+                    tile_mma((n % 2 ? odd : s) + 4 * i, a, q + at, dtype == OCT_DTYPE_BF16);
                 }
             }
         }
+    }
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        s[i] += odd[i];
     }
 }
 
@@ -218,6 +236,10 @@ DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, co
         }
         odd = warp_any(odd);
     }
+    UNROLL
+    for (uint32_t j = 0; j < MMA_N_MAX * TILE_OWN; j++) {
+        mask[j] = 0;
+    }
     if (odd == 0) {
         UNROLL
         for (uint32_t g = 0; g < FORM_GV(f); g++) {
@@ -225,10 +247,6 @@ DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, co
             mma_add_group(v, b, dtype, f, 0, 0, mask, o + g * o_of_group);
         }
         return;
-    }
-    UNROLL
-    for (uint32_t j = 0; j < MMA_N_MAX * TILE_OWN; j++) {
-        mask[j] = 0;
     }
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
@@ -343,36 +361,65 @@ DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uin
     const uint32_t note = n % RING_NOTES;
     const uint32_t base = ring_key(r, n, 0);
     const int is_open = base >= t->open0 && base + TILE_KEYS <= t->open1;
-    float largest = 0.0f, v_scale[4], k_scale[4], grow = 1.0f, inverse = 1.0f;
+    const int has_k = p->layer.k.scale_mode == OCT_SCALE_TOKEN_HEAD, has_v = p->layer.v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    float v_factor[4];
+    float grow = 1.0f;
     uint32_t unseen = 0, is_there[4], is_seen[4 * MMA_N_MAX];
     UNROLL
     for (uint32_t i = 0; i < 4; i++) {
         is_there[i] = SGET(r->there[note * TILE_KEYS + tile_s_key(i)]);
-        k_scale[i] = SGET(r->scale[note * 2 * TILE_KEYS + tile_s_key(i)]);
-        v_scale[i] = SGET(r->scale[(note * 2 + 1) * TILE_KEYS + tile_s_key(i)]);
+        v_factor[i] = 1.0f;
     }
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        const uint32_t own = i / 4 * TILE_OWN + tile_own(i % 4);
+        s[i] *= t->own_factor[i / 4 * TILE_OWN + tile_own(i % 4)];
         is_seen[i] = is_there[i % 4];
-        if (!is_open && is_seen[i] && t->is_own[own]) {
-            is_seen[i] = (uint32_t)mma_sees(t, t->own_row[own], (int32_t)(base + tile_s_key(i % 4)));
-        }
-        s[i] *= t->own_factor[own] * k_scale[i % 4];
-        if (p->softcap > 0.0f) {
-            s[i] = p->softcap * tanh_f32(s[i] / p->softcap);
-        }
-        is_seen[i] = is_seen[i] && s[i] != OCT__MINUS_INF;
-        if (is_seen[i]) {
-            largest = max_f32(largest, v_scale[i % 4]);
-        } else {
-            s[i] = OCT__MINUS_INF;
-            unseen |= is_there[i % 4];
+    }
+    if (has_k) {
+        UNROLL
+        for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+            s[i] *= SGET(r->scale[note * 2 * TILE_KEYS + tile_s_key(i % 4)]);
         }
     }
-    if (p->layer.v.scale_mode == OCT_SCALE_TOKEN_HEAD) {
+    if (p->softcap > 0.0f) {
+        UNROLL
+        for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+            s[i] = p->softcap * tanh_f32(s[i] / p->softcap);
+        }
+    }
+    if (!is_open) {
+        UNROLL
+        for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+            const uint32_t own = i / 4 * TILE_OWN + tile_own(i % 4);
+            if (is_seen[i] && t->is_own[own]) {
+                is_seen[i] = (uint32_t)mma_sees(t, t->own_row[own], (int32_t)(base + tile_s_key(i % 4)));
+            }
+        }
+    }
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        is_seen[i] &= s[i] != OCT__MINUS_INF ? 1u : 0u;
+        s[i] = is_seen[i] ? s[i] : OCT__MINUS_INF;
+        unseen |= is_there[i % 4] & ~is_seen[i];
+    }
+    if (has_v) {
+        float largest = 0.0f;
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t is_seen_by_any = 0;
+            UNROLL
+            for (uint32_t j = 0; j < form_n(f); j++) {
+                is_seen_by_any |= is_seen[4 * j + i];
+            }
+            v_factor[i] = SGET(r->scale[(note * 2 + 1) * TILE_KEYS + tile_s_key(i)]);
+            largest = is_seen_by_any ? max_f32(largest, v_factor[i]) : largest;
+        }
         grow = mma_grow_unit(state, largest);
-        inverse = state->unit > 0.0f ? 1.0f / state->unit : 0.0f;
+        const float inverse = state->unit > 0.0f ? 1.0f / state->unit : 0.0f;
+        UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            v_factor[i] *= inverse;
+        }
     }
     UNROLL
     for (uint32_t i = 0; i < form_n(f); i++) {
@@ -390,13 +437,9 @@ DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uin
         UNROLL
         for (uint32_t e = 0; e < 4; e++) {
             const uint32_t own = i * TILE_OWN + tile_own(e);
-            float weight = -1.0f;
-            if (is_seen[4 * i + e]) {
-                const float x = exp2_f32((s[4 * i + e] - m[tile_own(e)]) * LOG2_E);
-                state->z[own] += x;
-                weight = x * (v_scale[e] * inverse);
-            }
-            s[4 * i + e] = weight;
+            const float x = is_seen[4 * i + e] ? exp2_f32((s[4 * i + e] - m[tile_own(e)]) * LOG2_E) : 0.0f;
+            state->z[own] += x;
+            s[4 * i + e] = is_seen[4 * i + e] ? x * v_factor[e] : -1.0f;
         }
     }
     return warp_any(unseen);

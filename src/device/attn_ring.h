@@ -67,6 +67,7 @@ typedef struct ring {
     uint32_t head_kv;
     uint32_t key0, key1, first, stride;   /* 32 bits hold the keys a few turns past the last one too */
     uint32_t is_wide_k, is_wide_v; /* rows are whole 16-byte words */
+    uint32_t page_shift;           /* of a page size that is a power of two; 32: it is none */
     int32_t page;                  /* the lane's: of the tile last looked up */
     float next_scale;
 } ring;
@@ -105,7 +106,7 @@ DEV void ring_look(ring *r, const mma_form f, uint32_t n)
     const uint32_t key = ring_key(r, n, lane);
     r->page = -1;
     if (lane < 2 * TILE_KEYS && key >= r->key0 && key < r->key1) {
-        r->page = GET(r->pages[key / r->p->layer.page_size]);
+        r->page = GET(r->pages[r->page_shift < 32 ? key >> r->page_shift : key / r->p->layer.page_size]);
     }
 }
 
@@ -118,7 +119,7 @@ DEV void ring_place(ring *r, const mma_form f, uint32_t n)
         const oct__dev_side *side = is_v ? &layer->v : &layer->k;
         int64_t at = -1;
         if (r->page >= 0 && r->page < layer->n_pages) {
-            const uint32_t token = ring_key(r, n, lane) % layer->page_size;
+            const uint32_t key = ring_key(r, n, lane), token = r->page_shift < 32 ? key & (layer->page_size - 1) : key % layer->page_size;
             at = side_at(side, layer->layout, layer->page_size, !is_v, r->page, token, r->head_kv);
             if (side->scale_mode == OCT_SCALE_TOKEN_HEAD) {
                 r->next_scale = token_scale(side, layer->heads, r->page, token, r->head_kv);
@@ -148,17 +149,22 @@ DEV void ring_move(const ring *r, const mma_form f, uint32_t n, const uint32_t i
     const uint32_t chunks = row_bytes / 16, n_real = side->dim * size / 16, lanes = form_lanes(f);
     const uint32_t step = is_v ? 16 : r->k_chunk_step;
     uint8_t *rows = ring_slot(r, f, n) + (is_v ? TILE_KEYS * form_k_row(f) : 0);
-    UNROLL
-    for (uint32_t i = 0; i < (TILE_KEYS * chunks + lanes - 1) / lanes; i++) {
-        const uint32_t index = i * lanes + ring_lane(f), key = index / chunks, chunk = index % chunks;
-        if (key < TILE_KEYS && chunk < n_real) {
-            uint8_t *to = ring_chunk(rows, row_bytes, key, chunk);
+    const uint32_t lane = ring_lane(f), a_pass = lanes / chunks, key0 = lane / chunks, chunk = lane % chunks;   /* keys a pass: 1 to 16 */
+    const uint32_t swizzled = chunk ^ ring_swizzle(key0);
+    const uint8_t *from = (const uint8_t *)side->base + (uint64_t)(chunk * step);
+    const int64_t *at_of = r->at + (n % RING_NOTES * 2 + is_v) * TILE_KEYS + key0;
+    if (chunk < n_real) {
+        UNROLL
+        for (uint32_t i = 0; i < TILE_KEYS / a_pass; i++) {
+            const uint32_t key = key0 + i * a_pass;
+            /* The swizzle of a key four on differs in one bit, of one eight on in none. */
+            const uint32_t place = a_pass % 8 == 0 ? swizzled : a_pass == 4 ? swizzled ^ (i % 2 * 4) : chunk ^ ring_swizzle(key);
+            uint8_t *to = rows + key * row_bytes + place * 16;
             if (is_landing) {
                 shared_store_16(to, held[i]);
             } else {
-                const int64_t at = SGET(r->at[(n % RING_NOTES * 2 + is_v) * TILE_KEYS + key]);
-                const uint8_t *base = (const uint8_t *)side->base;
-                fetch_16(OCT__FETCH_IS_ASYNC ? held : held + i, to, at < 0 ? base : base + at * size + (uint64_t)(chunk * step), at >= 0);
+                const int64_t at = SGET(at_of[i * a_pass]);
+                fetch_16(OCT__FETCH_IS_ASYNC ? held : held + i, to, from + (at < 0 ? 0 : at) * size, at >= 0);
             }
         }
     }
@@ -233,6 +239,14 @@ DEV void ring_begin(ring *r, const mma_form f, u32x4 *held)
     const uint32_t ahead = RING_AHEAD(form_stage(f)), bytes = RING_SLOTS(form_stage(f)) * form_stage(f);
     r->is_wide_k = ring_is_wide(&layer->k, f.k_size);
     r->is_wide_v = layer->layout != OCT_LAYOUT_V5D && ring_is_wide(&layer->v, f.v_size);
+    r->page_shift = 32;
+    if ((layer->page_size & (layer->page_size - 1)) == 0) {
+        r->page_shift = 0;
+        NO_UNROLL
+        while (layer->page_size >> r->page_shift > 1) {
+            r->page_shift++;
+        }
+    }
     r->k_chunk_step = layer->layout == OCT_LAYOUT_V5D ? layer->page_size * 16 : 16;
     if (layer->k.dim < f.dim || layer->v.dim < f.dim) {
         const u32x4 zero = { 0, 0, 0, 0 };
@@ -241,17 +255,23 @@ DEV void ring_begin(ring *r, const mma_form f, u32x4 *held)
             shared_store_16(r->slots + i, zero);
         }
     }
+    int32_t page[RING_NOTES];   /* all asked for at once */
+    UNROLL
+    for (uint32_t n = 0; n < ahead + 2; n++) {
+        ring_look(r, f, n);
+        page[n] = r->page;
+    }
     UNROLL
     for (uint32_t n = 0; n < ahead; n++) {
-        ring_look(r, f, n);
+        r->page = page[n];
         ring_place(r, f, n);
         form_sync(f);
         ring_fetch(r, f, n, held);
         ring_note(r, f, n);
     }
-    ring_look(r, f, ahead);
+    r->page = page[ahead];
     ring_place(r, f, ahead);
-    ring_look(r, f, ahead + 1);
+    r->page = page[ahead + 1];
 }
 
 /* Tile n is in its slot and its notes are there, for everyone; the next ones are on their way. */

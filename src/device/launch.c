@@ -10,7 +10,7 @@ enum {
     GRID_X_MAX = 1 << 22,            /* HIP: blocks x lanes of an axis stay below 2^32 */
     GRID_Y_MAX = 65535,
     BLOCKS_PER_UNIT = 32,            /* of a grid; the rest is reached by striding */
-    WANTED_PER_UNIT = 16,            /* blocks that splits aim for: several rounds, so that uneven ones even out */
+    WANTED_PER_UNIT = 5,             /* blocks that splits aim for: a few rounds, so that uneven ones even out; more cost their beginnings and ends */
     SPLIT_KEYS_MIN = 256,            /* below this the finishing costs more than the waiting */
     PART_KEYS_MIN = 128,             /* of blocks that each take a part */
     SPLIT_KEYS_MAX = 32768,          /* f32 sums of a decode stay short */
