@@ -20,7 +20,8 @@
 
 static const char where[] = "octavo bench regret";
 
-enum { PROBLEMS_MAX = 4096, ROUNDS = 9, ROUNDS_MIN = 3, SCREEN_ROUNDS = 3 };
+enum { PROBLEMS_MAX = 4096, ROUNDS = 9, ROUNDS_MIN = 3, SCREEN_ROUNDS = 3,
+       COLD_BYTES_MAX = 96 << 20 /* a shared cache of hundreds of MiB would take minutes to fill for each problem, and its cores see little of it */ };
 static const double sample_seconds = 1e-3, screen_sample_seconds = 2e-4;
 static const double far_off = 3;             /* a variant so many times slower than the best on the small problem is out of the race */
 static const double doubt = 0.01;            /* a regret above this is measured again, and the second measurement counts */
@@ -170,7 +171,7 @@ static oct_status measure(regret_bench *b, const bench_problem *p, double budget
     bench_choice choices[REGRET_VARIANTS_MAX] = { { .rig = NULL } }, bf16 = { .rig = NULL };
     bench_rig *rig = NULL, *rig_16 = NULL;
     uint32_t n = 0;
-    const uint64_t cold = bench_machine_cold_bytes(&b->machine);
+    const uint64_t wanted = bench_machine_cold_bytes(&b->machine), cold = wanted < COLD_BYTES_MAX ? wanted : COLD_BYTES_MAX;
     oct_status status = screen(b, p, row, error);
     if (status == OCT_OK) {
         status = bench_rig_create(p, b->context, cold, &rig, error);

@@ -11,6 +11,9 @@
 /* How much of its arithmetic a thread that waits for memory adds to the time: little, but it decides between rows. */
 #define WAITING_SHARE 0.02
 
+/* Of the AVX-512 kernels: fewer vectors go another way (OCT__AVX512_FEW). */
+enum { LANES = 16, PADS_ABOVE = 8 };
+
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
 
 typedef struct known_machine {
@@ -20,16 +23,17 @@ typedef struct known_machine {
 
 /* The first row that fits. EPYC Zen 4 is the reference: its speed is 1 by definition, and its one-thread rate was measured (19 GB/s on a
  * virtual machine of two cores with others at work). The rest are estimates from clock and memory channels on paper, and say so: they
- * only have to rank variants and to size splits until the machine is measured. The last number
- * is measured too: Intel's vdpbf16ps has half the rate of an f32 FMA in multiply-adds (83 beside 165 GFLOP/s on a Xeon with AMX), AMD's twice. */
+ * only have to rank variants and to size splits until the machine is measured. The last number is
+ * measured too: Intel's vdpbf16ps has half the rate of a 512-bit f32 FMA in multiply-adds (71 beside 144 GFLOP/s on a Xeon with AMX, 16 cores of a virtual
+ * machine, whose 256-bit FMAs and memory gave the two Rapids rows), AMD's twice. */
 static const known_machine known_machines[] = {
     { AMD, 25, 0x10, 0x1f, { 20e9, 200e9, 1.0, "EPYC Zen 4", 1 } },
     { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4, estimated", 1 } },
     { AMD, 25, 0x00, 0xff, { 18e9, 100e9, 0.9, "Zen 3, estimated", 1 } },
     { AMD, 26, 0x00, 0xff, { 28e9, 300e9, 1.2, "Zen 5, estimated", 1 } },
     { AMD, 23, 0x00, 0xff, { 15e9, 80e9, 0.75, "Zen 2 or older, estimated", 1 } },
-    { INTEL, 6, 0x8f, 0x8f, { 12e9, 180e9, 0.9, "Sapphire Rapids, estimated", 0.4 } },
-    { INTEL, 6, 0xcf, 0xcf, { 13e9, 200e9, 0.95, "Emerald Rapids, estimated", 0.4 } },
+    { INTEL, 6, 0x8f, 0x8f, { 14e9, 120e9, 0.6, "Sapphire Rapids, estimated", 0.4 } },
+    { INTEL, 6, 0xcf, 0xcf, { 14e9, 140e9, 0.65, "Emerald Rapids, estimated", 0.4 } },
     { INTEL, 6, 0x6a, 0x6c, { 12e9, 120e9, 0.8, "Ice Lake server, estimated", 1 } },
     { INTEL, 6, 0x55, 0x55, { 11e9, 80e9, 0.75, "Skylake or Cascade Lake server, estimated", 1 } },
 };
@@ -132,6 +136,11 @@ static void add_converts(oct__amount *amount, const oct_kv_format *format, doubl
     }
 }
 
+double oct__amount_pads(uint32_t n_vectors)
+{
+    return n_vectors > PADS_ABOVE ? (double)((n_vectors + LANES - 1) / LANES * LANES - n_vectors) : 0;
+}
+
 oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys)
 {
     const double dims = (double)kv->dim_k + kv->dim_v, keys = (double)n_keys;
@@ -141,6 +150,7 @@ oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vec
         .exps = n * n_vectors * keys,
         .bytes = n * keys * (token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
         .vectors = n * n_vectors * dims,
+        .pads = n * oct__amount_pads(n_vectors) * keys * kv->dim_k,
     };
     add_converts(&amount, &kv->k, n * keys * kv->dim_k);
     add_converts(&amount, &kv->v, n * keys * kv->dim_v);
@@ -179,9 +189,12 @@ double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const o
     const double float8 = amount->converts - amount->converts_i8 - amount->converts_16bit - amount->converts_f32;
     const double converts_ps = float8 * cost->convert_ps + amount->converts_i8 * own_or(cost->convert_i8_ps, cost->convert_ps) +
                                amount->converts_16bit * own_or(cost->convert_16bit_ps, cost->convert_ps) + amount->converts_f32 * own_or(cost->convert_f32_ps, cost->convert_ps);
-    const double mac_ps = cost->mac_ps + cost->bf16_ps / (rates->bf16_dot > 0 ? rates->bf16_dot : 1);
+    /* Lanes without a vector take what the row's other multiply-adds take. */
+    const double reference_ps = cost->mac_ps + cost->bf16_ps;
+    const double mac_ps = cost->mac_ps + cost->bf16_ps / own_or(rates->bf16_dot, 1);
+    const double pad_ps = reference_ps > 0 ? cost->pad_ps * mac_ps / reference_ps : cost->pad_ps;
     const double work = amount->items * cost->item_ns * 1e-9 +
-                        (amount->vectors * cost->vector_ps + amount->macs * mac_ps + converts_ps + amount->exps * cost->exp_ps) * 1e-12;
+                        (amount->vectors * cost->vector_ps + amount->macs * mac_ps + amount->pads * pad_ps + converts_ps + amount->exps * cost->exp_ps) * 1e-12;
     const double arithmetic = work / (n_threads * rates->speed);
     const double core_limit = n_threads * rates->core_read_bytes;
     const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);

@@ -30,7 +30,13 @@ typedef struct oct__amount {
     double items, macs, converts, exps, bytes;
     double vectors;                                          /* elements of q and o */
     double converts_i8, converts_16bit, converts_f32;        /* of the converts, those of elements that are no 8-bit floats */
+    /* Multiply-adds of scores for lanes that stay empty where a kernel has vectors in lanes of 16: with more than 8 vectors, what rounding
+     * their number up to 16 adds. */
+    double pads;
 } oct__amount;
+
+/* The empty lanes of a tile of so many vectors. */
+double oct__amount_pads(uint32_t n_vectors);
 
 /* n tiles of n_vectors query vectors x n_keys keys of one KV head. */
 oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys);

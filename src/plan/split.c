@@ -73,8 +73,9 @@ oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile
 {
     const oct_attn_spec *spec = split->spec;
     const shape s = shape_of(spec, tile_vectors);
-    /* Amounts are linear in these four, so that a batch of 70,000 costs integer sums only. */
+    /* Amounts are linear in these, so that a batch of 70,000 costs integer sums only. */
     int64_t tiles = 0, keys = 0, row_keys = 0, rows = 0;
+    double pad_keys = 0;
     for (uint32_t b = 0; b < split->n_sequences; b++) {
         const int32_t q_len = split->qo_indptr[b + 1] - split->qo_indptr[b];
         if (op_of(q_len) != op) {
@@ -88,6 +89,9 @@ oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile
             keys += key1 - key0;
             row_keys += n * (key1 - key0);
             rows += n;
+            for (uint32_t cut = 0; cut < s.n_cuts; cut++) {
+                pad_keys += oct__amount_pads(n * (cut_begin(&s, cut + 1) - cut_begin(&s, cut))) * (double)(key1 - key0);
+            }
         }
     }
     /* All cuts of a row tile together hold the group's heads, but each brings the keys into registers again. */
@@ -103,6 +107,7 @@ oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile
         .converts_i8 = per_tile * (double)keys * one.converts_i8,
         .converts_16bit = per_tile * (double)keys * one.converts_16bit,
         .converts_f32 = per_tile * (double)keys * one.converts_f32,
+        .pads = heads * pad_keys * spec->kv.dim_k,
     };
 }
 

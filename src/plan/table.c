@@ -7,9 +7,9 @@
 /* The order of a file's rows decides ties and the order of explain's lines. */
 
 #define COST(item_ns_, mac_ps_, convert_ps_, exp_ps_) { .item_ns = (item_ns_), .mac_ps = (mac_ps_), .convert_ps = (convert_ps_), .exp_ps = (exp_ps_) }
-#define COST_BY(item_ns_, vector_ps_, mac_ps_, bf16_ps_, exp_ps_, float8_ps_, i8_ps_, half_ps_, f32_ps_) \
+#define COST_BY(item_ns_, vector_ps_, mac_ps_, bf16_ps_, exp_ps_, float8_ps_, i8_ps_, half_ps_, f32_ps_, pad_ps_) \
     { .item_ns = (item_ns_), .mac_ps = (mac_ps_), .convert_ps = (float8_ps_), .exp_ps = (exp_ps_), .bf16_ps = (bf16_ps_), .vector_ps = (vector_ps_), \
-      .convert_i8_ps = (i8_ps_), .convert_16bit_ps = (half_ps_), .convert_f32_ps = (f32_ps_) }
+      .convert_i8_ps = (i8_ps_), .convert_16bit_ps = (half_ps_), .convert_f32_ps = (f32_ps_), .pad_ps = (pad_ps_) }
 
 /* ---- prototypes: a row's entries are what its macro says they are, or the file that defines them does not compile ---- */
 #define NEED(fact, op, arg, why)

@@ -49,6 +49,7 @@ typedef struct oct__cost {
     double bf16_ps;   /* for each multiply-add, what bf16 dot products take: their rate beside FMA's differs fivefold between CPUs */
     double vector_ps; /* what short sequences mostly cost: bringing q into a kernel's form, and its o out */
     double convert_i8_ps, convert_16bit_ps, convert_f32_ps;   /* instead of convert_ps, for elements of these formats; 0: as convert_ps */
+    double pad_ps;    /* for each multiply-add of a score with lanes that no vector fills, see oct__amount */
 } oct__cost;
 
 /* ---- kernels --------------------------------------------------------------------------------------------- */

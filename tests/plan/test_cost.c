@@ -70,6 +70,18 @@ static void each_format_has_its_own_conversion(void **state)
     assert_close(oct__cost_seconds(&cost, &rates, &vectors, 1), 100e-6 / 2);
 }
 
+static void empty_lanes_cost_as_full_ones(void **state)
+{
+    (void)state;
+    const oct__cost plain = { .mac_ps = 8, .pad_ps = 20 }, bf16 = { .bf16_ps = 8, .pad_ps = 20 };
+    const oct__amount pads = { .pads = 1e6 };
+    oct__rates r = rates;
+    r.bf16_dot = 0.5;
+    assert_close(oct__cost_seconds(&plain, &r, &pads, 1), 20e-6 / 2);
+    assert_close(oct__cost_seconds(&bf16, &r, &pads, 1), 40e-6 / 2);   /* by the same products as the others */
+    assert_true(oct__amount_pads(1) == 0 && oct__amount_pads(8) == 0 && oct__amount_pads(9) == 7 && oct__amount_pads(16) == 0 && oct__amount_pads(20) == 12);
+}
+
 static void amounts_count_what_a_kernel_does(void **state)
 {
     (void)state;
@@ -131,6 +143,7 @@ int main(void)
         cmocka_unit_test(arithmetic_is_summed_and_shared),
         cmocka_unit_test(bf16_dots_have_a_rate_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
         cmocka_unit_test(memory_decides_nothing_between_rows),
+        cmocka_unit_test(empty_lanes_cost_as_full_ones),
         cmocka_unit_test(each_format_has_its_own_conversion),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
         cmocka_unit_test(threads_are_woken_for_enough_work_only),

@@ -5,14 +5,14 @@
 #include <math.h>
 
 static const oct__variant decode_rows[] = {
-    { .op = OCT__OP_attn_decode, .name = "a", .tile_vectors = 64, .cost = { 300, 30, 70, 600 } },
-    { .op = OCT__OP_attn_decode, .name = "b", .tile_vectors = 1, .cost = { 300, 30, 70, 600 } },
-    { .op = OCT__OP_attn_decode, .name = "c", .tile_vectors = 12, .cost = { 300, 1, 1, 1 } },
+    { .op = OCT__OP_attn_decode, .name = "a", .tile_vectors = 64, .cost = { .item_ns = 300, .mac_ps = 30, .convert_ps = 70, .exp_ps = 600 } },
+    { .op = OCT__OP_attn_decode, .name = "b", .tile_vectors = 1, .cost = { .item_ns = 300, .mac_ps = 30, .convert_ps = 70, .exp_ps = 600 } },
+    { .op = OCT__OP_attn_decode, .name = "c", .tile_vectors = 12, .cost = { .item_ns = 300, .mac_ps = 1, .convert_ps = 1, .exp_ps = 1 } },
 };
 static const oct__variant extend_rows[] = {
-    { .op = OCT__OP_attn_extend, .name = "a", .tile_vectors = 64, .cost = { 300, 20, 70, 600 } },
-    { .op = OCT__OP_attn_extend, .name = "b", .tile_vectors = 7, .cost = { 300, 20, 70, 600 } },
-    { .op = OCT__OP_attn_extend, .name = "c", .tile_vectors = 128, .cost = { 0, 1, 0, 0 } },
+    { .op = OCT__OP_attn_extend, .name = "a", .tile_vectors = 64, .cost = { .item_ns = 300, .mac_ps = 20, .convert_ps = 70, .exp_ps = 600 } },
+    { .op = OCT__OP_attn_extend, .name = "b", .tile_vectors = 7, .cost = { .item_ns = 300, .mac_ps = 20, .convert_ps = 70, .exp_ps = 600 } },
+    { .op = OCT__OP_attn_extend, .name = "c", .tile_vectors = 128, .cost = { .item_ns = 0, .mac_ps = 1, .convert_ps = 0, .exp_ps = 0 } },
 };
 static const oct__rates rates = { 20e9, 60e9, 1.0, "test", 1.0 };
 
@@ -215,6 +215,7 @@ static void check_amounts(const batch *b)
                 sum.bytes += amount.bytes;
                 /* What a split's vectors cost again is no part of a choice. */
                 sum.vectors += item->split == 0 ? amount.vectors : 0;
+                sum.pads += amount.pads;
                 sum.converts_i8 += amount.converts_i8;
                 sum.converts_16bit += amount.converts_16bit;
                 sum.converts_f32 += amount.converts_f32;
@@ -226,6 +227,7 @@ static void check_amounts(const batch *b)
         assert_near(sum.exps, whole.exps);
         assert_near(sum.bytes, whole.bytes);
         assert_near(sum.vectors, whole.vectors);
+        assert_near(sum.pads, whole.pads);
         assert_near(sum.converts_i8, whole.converts_i8);
         assert_near(sum.converts_16bit, whole.converts_16bit);
         assert_near(sum.converts_f32, whole.converts_f32);
