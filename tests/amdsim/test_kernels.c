@@ -136,6 +136,7 @@ static void checked_writes(void **state)
             assert_int_equal(write_judge(&c, why, sizeof why), 0);
         write_drop(&c);
     }
+    print_message("kv_check/%u judged on 3 cases\n", (unsigned)WARP);
 }
 
 /* Three parts of contiguous rows, one of them empty; the rest is for the program of tests/device. */

@@ -41,6 +41,8 @@ static int64_t check_made(device_rig *rig, problem *p)
     if (is_mma && p->spec.kv.k.dtype != OCT_DTYPE_BF16 && p->spec.kv.v.dtype != OCT_DTYPE_BF16)   /* f16 has three bits more, in q and in the weights */
         bound.watch = bound.lse = 2e-3;
     const compare_verdict verdict = problem_judge(p, &bound);
+    snprintf(name, sizeof name, "plan_step/%u", warp);   /* its tasks are what the judged attention did */
+    isolate_ran(name, 0.0);
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         oct__dev_attn_shape used;
         if (plan.n_tasks[op] > 0 && oct__dev_attn_shape_of(&rig->chip, &p->spec, op, &used)) {

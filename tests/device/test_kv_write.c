@@ -149,6 +149,7 @@ static void checked_writes(void **state)
             assert_int_equal(write_judge(&c, why, sizeof why), 0);
         write_drop(&c);
     }
+    print_message("kv_check/%u judged on 3 cases\n", (unsigned)warp);
 }
 
 int main(int argc, char **argv)

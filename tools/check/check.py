@@ -9,10 +9,13 @@ build/check; skipped tests are named; the last line is the sum.
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+
+import kernels
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOGS = os.path.join(ROOT, "build", "check")
@@ -28,6 +31,9 @@ BUILDS = {
                 "-DOCTAVO_TESTS=host;api;cpu"],
 }
 
+# With it and the AMD compiler, which set-up fetches, the release build compiles and embeds the code of every chip.
+NVCC = shutil.which("nvcc") or next((path for path in ["/usr/local/cuda/bin/nvcc"] if os.access(path, os.X_OK)), None)
+
 # Skips that happen inside one program: cmocka's own line, and pytest's with -rs.
 INNER_SKIP = re.compile(r"^\[  SKIPPED \] (?!\d+ test)(.+?)\s*$|^SKIPPED \[\d+\] (.+?)\s*$", re.M)
 
@@ -36,6 +42,7 @@ class Tally:
     def __init__(self):
         self.passed, self.failed, self.skipped = 0, [], []
         self.stages = []
+        self.executed = kernels.Executed()
 
 
 def run(tally, name, command, quiet=True):
@@ -95,6 +102,7 @@ def ctest(tally, name, label=None, jobs=JOBS):
             tally.skipped.append(f"{title}: {reason}")
         elif case.get("status") == "run":
             passed += 1
+            tally.executed.add(case.get("name"), output)
         else:
             # Also a test that could not start, which ctest calls "notrun": a missing program is no skip.
             failed += 1
@@ -119,9 +127,15 @@ def main():
     begin = time.monotonic()
 
     set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"]]
+    if not fast:
+        set_up.append(["tools/setup/zig.sh"])
     ready = all(run(tally, "setup/" + os.path.basename(command[0]), command, quiet=False) for command in set_up)
     if ready:
         print(f"setup: ready in {time.monotonic() - begin:.0f} s", flush=True)
+        if not fast and NVCC:
+            BUILDS["release"].append("-DOCTAVO_DEVICE=ON")
+        elif not fast:
+            tally.skipped.append("code for NVIDIA GPUs, and the library with code for GPUs in it: there is no nvcc")
         if build(tally, "release"):
             ctest(tally, "release", "fast" if fast else None)
         if not fast:
@@ -133,6 +147,8 @@ def main():
             if build(tally, "threads"):
                 ctest(tally, "threads", "fast")
 
+    if ready and not fast:
+        tally.failed += [f"nothing executed {name}" for name in tally.executed.report(ROOT)]
     print(f"\ntook {(time.monotonic() - begin) / 60:.1f} minutes: "
           + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in tally.stages if seconds >= 1))
     for title in tally.skipped:
