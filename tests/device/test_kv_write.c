@@ -119,6 +119,26 @@ static void random_cases(void **state)
     isolate_report();
 }
 
+/* So many tokens that one block takes all heads of each: a warp turns one vector of K after the other in the same shared memory. */
+static int64_t run_crowded(void *arg, int64_t index)
+{
+    write_shape s = write_plain(60 + index);
+    (void)arg;
+    s.heads = 8;
+    s.n_tokens = 120;
+    s.n_pages = 10;
+    s.page_size = 16;
+    s.rope = 1 + index % 2;
+    s.rope_dims = s.dim_k;
+    return device_check_write(warp, &s);
+}
+
+static void blocks_of_many_vectors(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("crowded", 2, 60, run_crowded, NULL), 0);
+}
+
 /* A checked write with one slot beyond its pool writes nothing at all; with the slots in order it writes everything. */
 static void checked_writes(void **state)
 {
@@ -167,6 +187,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
         cmocka_unit_test(random_cases),
+        cmocka_unit_test(blocks_of_many_vectors),
         cmocka_unit_test(checked_writes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
