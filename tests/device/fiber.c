@@ -28,6 +28,7 @@
 #if defined(WITH_ASAN)
 void __sanitizer_start_switch_fiber(void **fake_stack_save, const void *bottom, size_t size);
 void __sanitizer_finish_switch_fiber(void *fake_stack_save, const void **bottom_old, size_t *size_old);
+void __asan_unpoison_memory_region(const volatile void *memory, size_t size_bytes);
 #endif
 #if defined(WITH_TSAN)
 void *__tsan_get_current_fiber(void);
@@ -85,6 +86,9 @@ void fiber_make(fiber *f, unsigned char *stack, size_t stack_bytes, void (*run)(
     f->stack = stack;
     f->stack_bytes = stack_bytes;
     f->fake_stack = NULL;
+#if defined(WITH_ASAN)
+    __asan_unpoison_memory_region(stack, stack_bytes);   /* of the frames of a run that was given up in the middle */
+#endif
     /* run() begins as after a call: with a return address (of nowhere) on top, which leaves the stack pointer at 8 modulo 16. */
     void **top = (void **)(void *)(stack + stack_bytes);
     *--top = NULL;
