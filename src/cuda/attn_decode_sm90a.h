@@ -36,27 +36,6 @@ DEV uint32_t sm90_run(const sm90_kind k)
     return k.dim == 64 ? 8 : 16 / k.v_size;
 }
 
-/* Whether some code of the word is no finite number. */
-DEV uint32_t sm90_is_odd(uint32_t word, const uint32_t dtype)
-{
-    switch (dtype) {
-    case OCT_DTYPE_E4M3FN:
-        return ((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
-    case OCT_DTYPE_E4M3FNUZ: {
-        const uint32_t like = word ^ 0x80808080u;   /* a zero byte is a NaN */
-        return (like - 0x01010101u) & ~like & 0x80808080u;
-    }
-    case OCT_DTYPE_E5M2:
-        return ((word & 0x7F7F7F7Fu) + 0x04040404u) & 0x80808080u;
-    case OCT_DTYPE_F16:
-        return ((word & 0x7FFF7FFFu) + 0x04000400u) & 0x80008000u;
-    case OCT_DTYPE_BF16:
-        return ((word & 0x7FFF7FFFu) + 0x00800080u) & 0x80008000u;
-    default:
-        return 0;
-    }
-}
-
 /* The lane's run of group g of its four keys among the 16 of part m: [4][words]. */
 DEV void sm90_read_v(const sm90_warp *t, shared_at v, uint32_t m, uint32_t g, const sm90_kind k, uint32_t *word)
 {
@@ -134,7 +113,7 @@ DEV void sm90_output(const sm90_warp *t, shared_at v, const float *weight, uint3
             sm90_read_v(t, v, i / groups, i % groups, k, word);
             UNROLL
             for (uint32_t w = 0; w < run * k.v_size; w++) {
-                odd |= sm90_is_odd(word[w], dtype);
+                odd |= word_is_odd(word[w], dtype);
             }
         }
         if (warp_any(odd)) {

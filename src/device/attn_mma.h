@@ -130,27 +130,6 @@ DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const u
 
 /* ---- output --------------------------------------------------------------------------------------------------------------------------- */
 
-/* Whether some code of the word is no finite number. */
-DEV uint32_t mma_is_odd(uint32_t word, const uint32_t dtype)
-{
-    switch (dtype) {
-    case OCT_DTYPE_E4M3FN:
-        return ((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
-    case OCT_DTYPE_E4M3FNUZ: {
-        const uint32_t like = word ^ 0x80808080u;   /* a zero byte is a NaN */
-        return (like - 0x01010101u) & ~like & 0x80808080u;
-    }
-    case OCT_DTYPE_E5M2:
-        return ((word & 0x7F7F7F7Fu) + 0x04040404u) & 0x80808080u;
-    case OCT_DTYPE_F16:
-        return ((word & 0x7FFF7FFFu) + 0x04000400u) & 0x80008000u;
-    case OCT_DTYPE_BF16:
-        return ((word & 0x7FFF7FFFu) + 0x00800080u) & 0x80008000u;
-    default:
-        return 0;
-    }
-}
-
 /* The lane's part of a group of runs: of each of its four keys a run of dims. */
 DEV void mma_take_v(uint8_t *rows, const mma_form f, uint32_t g, uint32_t *v)
 {
@@ -231,7 +210,7 @@ DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, co
             mma_take_v(rows, f, g, v);
             UNROLL
             for (uint32_t w = 0; w < 4 * words; w++) {
-                odd |= mma_is_odd(v[w], dtype);
+                odd |= word_is_odd(v[w], dtype);
             }
         }
         odd = warp_any(odd);

@@ -193,4 +193,25 @@ DEV void store_8(void *at, uint32_t dtype, const uint32_t *code)
     }
 }
 
+/* Whether some code of the word is no finite number. */
+DEV uint32_t word_is_odd(uint32_t word, const uint32_t dtype)
+{
+    switch (dtype) {
+    case OCT_DTYPE_E4M3FN:
+        return ((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
+    case OCT_DTYPE_E4M3FNUZ: {
+        const uint32_t like = word ^ 0x80808080u;   /* a zero byte is a NaN */
+        return (like - 0x01010101u) & ~like & 0x80808080u;
+    }
+    case OCT_DTYPE_E5M2:
+        return ((word & 0x7F7F7F7Fu) + 0x04040404u) & 0x80808080u;
+    case OCT_DTYPE_F16:
+        return ((word & 0x7FFF7FFFu) + 0x04000400u) & 0x80008000u;
+    case OCT_DTYPE_BF16:
+        return ((word & 0x7FFF7FFFu) + 0x00800080u) & 0x80008000u;
+    default:
+        return 0;
+    }
+}
+
 #endif
