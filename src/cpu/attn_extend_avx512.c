@@ -59,61 +59,6 @@ SCORE(3)
 typedef void score_product_fn(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim);
 static score_product_fn *const score_products[AVX512_SPAN] = { score_1, score_2, score_3 };
 
-/* o[vector][dim] = o * keep + sum over n keys of p[key][vector] * v[key][dim], for n_vectors vectors and n_dims x 16 dims. */
-AVX512_INLINE void value_product(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
-                                 uint32_t n, const uint32_t n_vectors, const uint32_t n_dims)
-{
-    __m512 sum[AVX512_VECTORS][4];
-    AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            sum[i][d] = _mm512_setzero_ps();
-        }
-    }
-    for (uint32_t j = 0; j < n; j++, p += p_stride, v += v_stride) {
-        __m512 x[4];
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            x[d] = _mm512_load_ps(v + 16 * d);
-        }
-        AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        {
-            const __m512 weight = _mm512_set1_ps(p[i]);
-            AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-            {
-                sum[i][d] = _mm512_fmadd_ps(weight, x[d], sum[i][d]);
-            }
-        }
-    }
-    AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
-        const __m512 factor = _mm512_set1_ps(keep[i]);
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            float *to = o + i * o_stride + 16 * d;
-            _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), factor, sum[i][d]));
-        }
-    }
-}
-
-#define VALUE(n_vectors, n_dims)                                                                                                              \
-    static void value_##n_vectors##_##n_dims(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v,     \
-                                             size_t v_stride, uint32_t n)                                                                     \
-    {                                                                                                                                         \
-        value_product(o, o_stride, keep, p, p_stride, v, v_stride, n, n_vectors, n_dims);                                                     \
-    }
-#define VALUES(n_dims) VALUE(1, n_dims) VALUE(2, n_dims) VALUE(3, n_dims) VALUE(4, n_dims) VALUE(5, n_dims) VALUE(6, n_dims)
-VALUES(1)
-VALUES(2)
-VALUES(3)
-VALUES(4)
-
-typedef void value_product_fn(float *o, int64_t o_stride, const float *keep, const float *p, size_t p_stride, const float *v, size_t v_stride,
-                              uint32_t n);
-#define VALUE_ROW(n_dims) { value_1_##n_dims, value_2_##n_dims, value_3_##n_dims, value_4_##n_dims, value_5_##n_dims, value_6_##n_dims }
-static value_product_fn *const value_products[4][AVX512_VECTORS] = { VALUE_ROW(1), VALUE_ROW(2), VALUE_ROW(3), VALUE_ROW(4) };
-
 /* ---- the parts ------------------------------------------------------------------------------------------------------------- */
 
 /* Strides carry 16 floats of padding: a power of two would put a column of rows into a few sets of L1. */
@@ -200,13 +145,24 @@ static void score_keys(const oct_kv_spec *spec, avx512_many *x, uint32_t lane, u
     }
 }
 
-static void sum_values(const oct__attn_tile *tile, const avx512_many *x, uint32_t i, uint32_t n_vectors, uint32_t d, uint32_t n_dims, uint32_t from,
-                       uint32_t to)
+typedef float value_element;
+typedef __m512 value_sums;
+enum { VALUE_KEYS = 1 };
+AVX512_INLINE value_sums value_none(void) { return _mm512_setzero_ps(); }
+AVX512_INLINE __m512i value_weights(const value_element *p) { return _mm512_castps_si512(_mm512_set1_ps(*p)); }
+AVX512_INLINE value_sums value_dot(value_sums sums, __m512i weights, __m512i v)
 {
-    const size_t stride = padded(tile->kv->spec.dim_v);
-    value_products[n_dims - 1][n_vectors - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->keep + i, x->s + from * x->s_stride + i, x->s_stride,
-                                              (const float *)x->v + from * stride + d, stride, to - from);
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(weights), _mm512_castsi512_ps(v), sums);
 }
+AVX512_INLINE __m512 value_of(value_sums sums, const float *gain)
+{
+    (void)gain;
+    return sums;
+}
+static size_t value_v_stride(const oct_kv_spec *spec) { return padded(spec->dim_v); }
+static const value_element *value_p(const avx512_many *x) { return x->s; }
+static size_t value_p_stride(const avx512_many *x) { return x->s_stride; }
+#include "cpu/avx512_value.h"
 
 const avx512_many_scores oct__avx512_many_scores_f32 = { q_bytes, k_bytes, prepare, decode_k, score_keys };
 const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, sum_values };
@@ -252,25 +208,6 @@ size_t oct__avx512_many_scratch(const oct_kv_spec *spec, uint32_t n_vectors, con
 
 /* ---- a block --------------------------------------------------------------------------------------------------------------- */
 
-static void take_values(const oct__attn_tile *tile, const avx512_many *x, const avx512_many_values *values)
-{
-    const uint32_t dim = tile->kv->spec.dim_v, n_vectors = tile->n_rows * tile->n_heads;
-    const uint32_t n_parts = (n_vectors + AVX512_VECTORS - 1) / AVX512_VECTORS;
-    for (uint32_t d = 0; d < dim; d += 64) {
-        const uint32_t n_dims = dim - d < 64 ? (dim - d + 15) / 16 : 4;
-        /* Parts of nearly one size: a last part of one vector would wait for its few sums. */
-        for (uint32_t part = 0, i = 0; part < n_parts; part++) {
-            const uint32_t next = (uint32_t)((uint64_t)n_vectors * (part + 1) / n_parts);
-            uint32_t from, to;
-            avx512_lanes_range(x, i, next, &from, &to);
-            if (from < to) {
-                values->sum(tile, x, i, next - i, d, n_dims, from, to);
-            }
-            i = next;
-        }
-    }
-}
-
 /* The V rows of a block that not all vectors see, without those that hold a NaN or an infinity: 0 x NaN is NaN. */
 static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const uint8_t **finite)
 {
@@ -313,7 +250,7 @@ static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_
         set_odd_rows_aside(tile, x, b, finite);
     }
     values->decode(spec, x, x->is_edge ? finite : b->v, next->v, b->n);
-    take_values(tile, x, values);
+    values->sum(tile, x);
     for (uint32_t i = 0; i < x->n_odd; i++) {
         decode_rows(x->row, 0, &b->v[x->odd[i]], &b->v[x->odd[i]], 1, spec->dim_v, spec->v.dtype);
         avx512_many_add_odd(tile, x, b, x->odd[i]);

@@ -70,62 +70,6 @@ SCORE(1, 1) SCORE(2, 1) SCORE(3, 1) SCORE(1, 2) SCORE(2, 2) SCORE(3, 2)
 typedef void score_product_fn(float *s, size_t s_stride, const uint16_t *k, size_t k_stride, const uint16_t *q, uint32_t dim);
 static score_product_fn *const score_products[2][AVX512_SPAN] = { { score_1_1, score_2_1, score_3_1 }, { score_1_2, score_2_2, score_3_2 } };
 
-/* o[vector][dim] = o * keep + sum over n pairs of keys of p[pair][vector] . v[pair][dim], for n_vectors vectors and n_dims x 16 dims. p and v:
- * words, strides in words. */
-AVX512_INLINE void value_product(float *o, int64_t o_stride, const float *keep, const uint16_t *p, size_t p_stride, const uint16_t *v, size_t v_stride,
-                                 uint32_t n, const uint32_t n_vectors, const uint32_t n_dims)
-{
-    __m512 sum[AVX512_VECTORS][4];
-    AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            sum[i][d] = _mm512_setzero_ps();
-        }
-    }
-    for (uint32_t j = 0; j < n; j++, p += p_stride, v += v_stride) {
-        __m512i x[4];
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            x[d] = _mm512_load_si512(v + 32 * d);
-        }
-        AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-        {
-            const __m512i weights = pair_at(p + 2 * i);
-            AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-            {
-                sum[i][d] = avx512_dot(sum[i][d], weights, x[d]);
-            }
-        }
-    }
-    AVX512_UNROLL for (uint32_t i = 0; i < n_vectors; i++)
-    {
-        const __m512 factor = _mm512_set1_ps(keep[i]);
-        AVX512_UNROLL for (uint32_t d = 0; d < n_dims; d++)
-        {
-            float *to = o + i * o_stride + 16 * d;
-            _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), factor, sum[i][d]));
-        }
-    }
-}
-
-#define VALUE(n_vectors, n_dims)                                                                                                             \
-    static void value_##n_vectors##_##n_dims(float *o, int64_t o_stride, const float *keep, const uint16_t *p, size_t p_stride, const uint16_t *v, \
-                                             size_t v_stride, uint32_t n)                                                                    \
-    {                                                                                                                                        \
-        value_product(o, o_stride, keep, p, p_stride, v, v_stride, n, n_vectors, n_dims);                                                    \
-    }
-#define VALUES(n_dims) VALUE(1, n_dims) VALUE(2, n_dims) VALUE(3, n_dims) VALUE(4, n_dims) VALUE(5, n_dims) VALUE(6, n_dims)
-VALUES(1)
-VALUES(2)
-VALUES(3)
-VALUES(4)
-
-typedef void value_product_fn(float *o, int64_t o_stride, const float *keep, const uint16_t *p, size_t p_stride, const uint16_t *v, size_t v_stride,
-                              uint32_t n);
-#define VALUE_ROW(n_dims) { value_1_##n_dims, value_2_##n_dims, value_3_##n_dims, value_4_##n_dims, value_5_##n_dims, value_6_##n_dims }
-static value_product_fn *const value_products[4][AVX512_VECTORS] = { VALUE_ROW(1), VALUE_ROW(2), VALUE_ROW(3), VALUE_ROW(4) };
-
 /* ---- decoding -------------------------------------------------------------------------------------------------------------- */
 
 /* Where byte p of a row must come from, so that words come out in order: 0-31 in the first register, 32-63 in the second. */
@@ -281,14 +225,21 @@ static void weigh(avx512_many *x, uint32_t lane, uint32_t n)
     }
 }
 
-static void sum_values(const oct__attn_tile *tile, const avx512_many *x, uint32_t i, uint32_t n_vectors, uint32_t d, uint32_t n_dims, uint32_t from,
-                       uint32_t to)
+typedef uint16_t value_element;
+typedef __m512 value_sums;
+enum { VALUE_KEYS = 2 };
+AVX512_INLINE value_sums value_none(void) { return _mm512_setzero_ps(); }
+AVX512_INLINE __m512i value_weights(const value_element *p) { return pair_at(p); }
+AVX512_INLINE value_sums value_dot(value_sums sums, __m512i weights, __m512i v) { return avx512_dot(sums, weights, v); }
+AVX512_INLINE __m512 value_of(value_sums sums, const float *gain)
 {
-    const size_t v_step = v_stride(&tile->kv->spec), p_step = p_stride(x->n_lanes);
-    value_products[n_dims - 1][n_vectors - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->keep + i,
-                                              (const uint16_t *)x->p + from / 2 * p_step + 2 * i, p_step,
-                                              (const uint16_t *)x->v + from / 2 * v_step + 2 * d, v_step, (to + 1) / 2 - from / 2);
+    (void)gain;
+    return sums;
 }
+static size_t value_v_stride(const oct_kv_spec *spec) { return v_stride(spec); }
+static const value_element *value_p(const avx512_many *x) { return x->p; }
+static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes); }
+#include "cpu/avx512_value.h"
 
 const avx512_many_scores oct__avx512_many_scores_bf16 = { q_bytes, k_bytes, prepare, decode_k_any, score_keys };
 const avx512_many_values oct__avx512_many_values_bf16 = { v_bytes, p_bytes, decode_v_any, weigh, sum_values };

@@ -77,9 +77,8 @@ typedef struct avx512_many_values {
     void (*decode)(const oct_kv_spec *spec, struct avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n);
     /* Brings the weights of lanes [lane, lane + 16) and n keys to its own form; or NULL. */
     void (*weigh)(struct avx512_many *x, uint32_t lane, uint32_t n);
-    /* o of n_vectors (1..6) vectors from i on += the keys [from, to), for n_dims x 16 dims from d on. */
-    void (*sum)(const oct__attn_tile *tile, const struct avx512_many *x, uint32_t i, uint32_t n_vectors, uint32_t d, uint32_t n_dims, uint32_t from,
-                uint32_t to);
+    /* o of all vectors = o * keep + what the block adds. */
+    void (*sum)(const oct__attn_tile *tile, const struct avx512_many *x);
 } avx512_many_values;
 
 /* ---- the parts, and what runs them --------------------------------------------------------------------------------------- */
