@@ -13,6 +13,8 @@
  * Threads: works in the tile's scratch and outputs. */
 #include "cpu/avx512_few.h"
 
+#define COMMON_KEYS 16 /* keys a row of a tile from which on its rows see mostly the same */
+
 /* ---- scores -------------------------------------------------------------------------------------------------------------- */
 
 /* Where a score product has its keys. quarters: 4 keys x 4 dims in a register, since the words of a table lookup come in 16-byte lanes;
@@ -279,7 +281,7 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }
 
-const avx512_few_scores oct__avx512_few_scores_f32 = { q_bytes, prepare, score_any };
+const avx512_few_scores oct__avx512_few_scores_f32 = { OCT__AVX512_FEW_F32, q_bytes, prepare, score_any };
 const avx512_few_values oct__avx512_few_values_f32 = { value_any };
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
@@ -362,7 +364,7 @@ void oct__avx512_few_run(const oct__attn_tile *tile, const avx512_few_scores *wi
 size_t oct__avx512_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const avx512_few_scores *few_scores, const avx512_many_scores *many_scores,
                            const avx512_many_values *many_values)
 {
-    const size_t few = oct__avx512_few_scratch(spec, n_vectors < OCT__AVX512_FEW ? n_vectors : OCT__AVX512_FEW, few_scores);
+    const size_t few = oct__avx512_few_scratch(spec, n_vectors < few_scores->n_few ? n_vectors : few_scores->n_few, few_scores);
     const size_t many = oct__avx512_many_scratch(spec, n_vectors, many_scores, many_values), most = few > many ? few : many;
     const size_t f32 = few_scores == &oct__avx512_few_scores_f32 ? 0 : oct__attn_decode_scratch__avx512(spec, n_vectors);
     return most > f32 ? most : f32;
@@ -371,9 +373,11 @@ size_t oct__avx512_scratch(const oct_kv_spec *spec, uint32_t n_vectors, const av
 void oct__avx512_run(const oct__attn_tile *tile, const avx512_few_scores *few_scores, const avx512_few_values *few_values,
                      const avx512_many_scores *many_scores, const avx512_many_values *many_values, avx512_terms terms)
 {
+    /* Few takes the rows one by one where they see different keys of a block: not worth it where that is most of the keys. */
+    const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= COMMON_KEYS * (int64_t)tile->n_rows;
     if (terms.n == 0) {
         oct__attn_decode__avx512(tile);
-    } else if (tile->n_rows * tile->n_heads <= OCT__AVX512_FEW) {
+    } else if (tile->n_rows * tile->n_heads <= few_scores->n_few && is_mostly_common) {
         oct__avx512_few_run(tile, few_scores, few_values, terms);
     } else {
         oct__avx512_many_run(tile, many_scores, many_values, terms);

@@ -204,7 +204,7 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, rounded, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }
 
-const avx512_few_scores oct__avx512_few_scores_bf16 = { q_bytes, prepare, score_any };
+const avx512_few_scores oct__avx512_few_scores_bf16 = { OCT__AVX512_FEW_BF16, q_bytes, prepare, score_any };
 const avx512_few_values oct__avx512_few_values_bf16 = { value_any };
 
 /* One or two; none for a q that comes near the subnormals or the largest number. */

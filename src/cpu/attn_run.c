@@ -48,6 +48,11 @@ static block block_of(const oct__step *step, uint32_t n_vectors, uint32_t ith)
     return b;
 }
 
+static const oct__row_kernels *rows_of(const oct__step *step)
+{
+    return step->has_avx2 ? &oct__row_avx2 : &oct__row_plain;
+}
+
 /* ---- before the kernel -------------------------------------------------------------------------------------------------- */
 
 /* A static scale of the head; 1 where there is none, where it lies beside the page, or where it goes by channel. */
@@ -74,12 +79,12 @@ static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_
     for (uint32_t r = 0; r < item->n_rows; r++) {
         for (uint32_t h = 0; h < item->n_heads; h++, q += step->q_stride) {
             const int64_t at = (item->row0 + r) * args->q_row_stride + (int64_t)(item->head0 + h) * args->q_head_stride;
-            oct__row_bring(q, (const unsigned char *)args->q + at * size, spec->q_dtype, dim);
+            rows_of(step)->bring(q, (const unsigned char *)args->q + at * size, spec->q_dtype, dim);
             for (uint32_t d = dim; d < step->q_stride; d++) {
                 q[d] = 0.0f;
             }
             if (spec->kv.k.rotated) {
-                oct__row_rotate(q, dim);
+                rows_of(step)->rotate(q, dim);
             }
             for (uint32_t d = 0; channel != NULL && d < dim; d++) {
                 q[d] *= channel[d];
@@ -138,7 +143,7 @@ static bool is_empty(float m, float z)
 }
 
 /* From a vector's state to its row of out and lse. o is used up. */
-static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, uint32_t i, float *o, float m, float z)
+static void finish_vector(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, uint32_t i, float *o, float m, float z)
 {
     const int64_t row = item->row0 + i / item->n_heads;
     const uint32_t head = item->head0 + i % item->n_heads;
@@ -167,10 +172,10 @@ static void finish_vector(const oct_attn_spec *spec, const oct_attn_args *args, 
             }
         }
         if (spec->kv.v.rotated) {
-            oct__row_rotate(o, dim);
+            rows_of(step)->rotate(o, dim);
         }
     }
-    oct__row_deliver((unsigned char *)args->out + out_at, spec->out_dtype, o, dim, args->out_scale != NULL ? args->out_scale[0] : 1.0f);
+    rows_of(step)->deliver((unsigned char *)args->out + out_at, spec->out_dtype, o, dim, args->out_scale != NULL ? args->out_scale[0] : 1.0f);
     if (args->lse != NULL) {
         args->lse[row * args->lse_row_stride + head * args->lse_head_stride] = lse;
     }
@@ -231,7 +236,7 @@ static void run_split(const oct__step *step, const oct_attn_spec *spec, const oc
     for (uint32_t i = 0; i < n_vectors; i++) {
         float m, z;
         merge_vector(step, first, part_floats, item->n_splits, n_vectors, i, spec->kv.dim_v, b->o, &m, &z);
-        finish_vector(spec, args, item, i, b->o, m, z);
+        finish_vector(step, spec, args, item, i, b->o, m, z);
     }
 }
 
@@ -247,7 +252,7 @@ void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const 
             continue;
         }
         for (uint32_t i = 0; i < item->n_rows * item->n_heads; i++) {
-            finish_vector(spec, args, item, i, b.o + (size_t)i * step->o_stride, b.m[i], b.z[i]);
+            finish_vector(step, spec, args, item, i, b.o + (size_t)i * step->o_stride, b.m[i], b.z[i]);
         }
     }
     /* Each thread's last claim fails, so the one that gets this number is the last of the run. */

@@ -26,9 +26,14 @@ oct__attn_scratch_fn oct__attn_decode_scratch__avx512vnnibf16;
 oct__attn_fn oct__attn_extend__avx512vnnibf16;
 oct__attn_scratch_fn oct__attn_extend_scratch__avx512vnnibf16;
 
-/* Tiles of at most this many vectors go the way of few: stored bytes are decoded in registers for up to AVX512_GROUP vectors at a time. The
- * others go the way of many: keys are decoded into scratch once for all vectors. */
-#define OCT__AVX512_FEW 8u
+/* Tiles of few vectors go the way of few: stored bytes are decoded in registers for up to AVX512_GROUP vectors at a time. The others go the way of
+ * many: keys are decoded into scratch once for all vectors, which come in lanes of 16. How many are few depends on what they multiply with: the
+ * dearer a multiply-add beside a decoded byte, the more vectors it takes until lanes that stay empty cost less than decoding again. Measured on a
+ * Zen 4, dims 64 to 256, 1,024 keys, vectors up to which few is faster: f32 from 28 (bf16 K and V, dim 128) to 40; words 24; bf16 12 to 14. At 9
+ * vectors many takes 1.5 times the time in f32 and words, 1.1 times in bf16. */
+#define OCT__AVX512_FEW_F32 28u
+#define OCT__AVX512_FEW_WORD 24u
+#define OCT__AVX512_FEW_BF16 12u
 #define AVX512_GROUP 4u
 #define AVX512_BLOCK 64u /* keys taken at a time; blocks end at multiples of it from key 0 */
 
@@ -43,6 +48,7 @@ typedef struct avx512_terms {
 
 /* Score products of up to AVX512_GROUP vectors with the keys of a block. */
 typedef struct avx512_few_scores {
+    uint32_t n_few; /* tiles of at most so many vectors are few */
     size_t (*q_bytes)(const oct_kv_spec *spec); /* of one prepared vector, a multiple of 64 */
     void (*prepare)(const oct_kv_spec *spec, void *q, const float *from, uint32_t n_most);
     /* s[vector][AVX512_BLOCK] = products of n keys, rounded up to at most 16 more. next: rows to prefetch. */

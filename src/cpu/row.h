@@ -1,5 +1,5 @@
-/* row.h: owns the conversion and rotation of rows on the runner's way in and out, in loops that a compiler turns into vectors on any
- * x86-64. Bit for bit what number/convert.h and number/hadamard.h give; formats that are not worth a loop of their own go there.
+/* row.h: owns the conversion and rotation of rows on the runner's way in and out, in loops that a compiler turns into vectors, of
+ * plain x86-64 or of AVX2. Bit for bit what number/convert.h and number/hadamard.h give; formats that are not worth a loop of their own go there.
  *
  * Threads: pure functions, any thread, as long as no other writes the same row. */
 #ifndef OCT_CPU_ROW_H
@@ -8,13 +8,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* dst[i] = the exact value of src[i]. src: n elements of a known dtype, at any alignment; no overlap. */
-void oct__row_bring(float *dst, const void *src, uint32_t dtype, size_t n);
+typedef struct oct__row_kernels {
+    /* dst[i] = the exact value of src[i]. src: n elements of a known dtype, at any alignment; no overlap. */
+    void (*bring)(float *dst, const void *src, uint32_t dtype, size_t n);
+    /* dst[i] = round_to_nearest_even_saturating(src[i] / scale), scale finite and > 0. dst: n elements, at any alignment; no overlap. */
+    void (*deliver)(void *dst, uint32_t dtype, const float *src, size_t n, float scale);
+    /* Rotates x[dim] in place, as oct__hadamard_f32; its own inverse. dim: a multiple of 8; x: 32-byte aligned. */
+    void (*rotate)(float *x, size_t dim);
+} oct__row_kernels;
 
-/* dst[i] = round_to_nearest_even_saturating(src[i] / scale), scale finite and > 0. dst: n elements, at any alignment; no overlap. */
-void oct__row_deliver(void *dst, uint32_t dtype, const float *src, size_t n, float scale);
-
-/* Rotates x[dim] in place, as oct__hadamard_f32; its own inverse. dim: a multiple of 8. */
-void oct__row_rotate(float *x, size_t dim);
+/* For any machine, and for one with AVX2, FMA and F16C. */
+extern const oct__row_kernels oct__row_plain, oct__row_avx2;
 
 #endif

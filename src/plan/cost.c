@@ -11,7 +11,7 @@
 /* How much of its arithmetic a thread that waits for memory adds to the time: little, but it decides between rows. */
 #define WAITING_SHARE 0.02
 
-/* Of the AVX-512 kernels: fewer vectors go another way (OCT__AVX512_FEW). */
+/* Of the AVX-512 kernels: fewer vectors go another way, in which no lane stays empty. */
 enum { LANES = 16, PADS_ABOVE = 8 };
 
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };

@@ -214,6 +214,8 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
         return status;
     }
     oct__step *step = &plan->step;
+    const uint64_t *const has = plan->machine->facts.v;
+    step->has_avx2 = has[OCT__FACT_CPU_AVX2] != 0 && has[OCT__FACT_CPU_FMA] != 0 && has[OCT__FACT_CPU_F16C] != 0 && has[OCT__FACT_OS_YMM] != 0;
     step->n_sequences = plan->batch.n_sequences;
     step->n_rows = plan->batch.n_rows;
     step->n_items = plan->split.n_items;

@@ -4,6 +4,7 @@
 #define OCT_PLAN_WORK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "plan/variant.h"
 
@@ -35,6 +36,7 @@ typedef struct oct__step {
     unsigned char *scratch;        /* a block for each thread, 64-byte aligned: the runner's part, then the variant's */
     size_t scratch_stride_bytes;   /* >= max over the variants of run_scratch_bytes(spec, tile_vectors) + scratch(spec, tile_vectors) */
     uint32_t q_stride, o_stride;   /* floats: dim_k, dim_v rounded up to 16 */
+    bool has_avx2;                 /* the machine has AVX2, FMA and F16C, and the kernel saves YMM state: rows come and go by them */
 } oct__step;
 
 /* Floats of one item's state: o [n_vectors][o_stride], then m [n_vectors], then z [n_vectors], rounded up to 16. The states of a

@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #endif
 
+#include "cpu/probe.h"
 #include "cpu/row.h"
 #include "number/convert.h"
 #include "number/hadamard.h"
@@ -20,6 +21,8 @@
 #include "octavo/kv.h"
 
 #define N 4096u
+
+static const oct__row_kernels *row;  /* under test */
 
 static const uint32_t sixteen_bits[] = { OCT_DTYPE_F16, OCT_DTYPE_BF16 };
 
@@ -32,7 +35,7 @@ static void check_bring(void)
         memcpy(src + 1 + 2 * i, &code, sizeof code);
     }
     for (size_t t = 0; t < 2; t++) {
-        oct__row_bring(got, src + 1, sixteen_bits[t], 65536);
+        row->bring(got, src + 1, sixteen_bits[t], 65536);
         oct__row_to_f32(want, src + 1, sixteen_bits[t], 65536);
         assert_memory_equal(got, want, sizeof want);
     }
@@ -44,7 +47,7 @@ static void check_deliver(const float *x, size_t n, float scale)
     for (uint32_t dtype = OCT_DTYPE_F32; dtype <= OCT_DTYPE_I8; dtype++) {
         memset(got, 0, sizeof got);
         memset(want, 0, sizeof want);
-        oct__row_deliver(got + 1, dtype, x, n, scale);
+        row->deliver(got + 1, dtype, x, n, scale);
         oct__row_from_f32(want + 1, dtype, x, n, scale, NULL);
         assert_memory_equal(got, want, sizeof want);
     }
@@ -96,14 +99,14 @@ static void test_deliver(void **state)
 static void test_rotate(void **state)
 {
     (void)state;
-    float got[512], want[512];
+    _Alignas(64) float got[512], want[512];
     uint32_t seed = 1;
     for (size_t dim = 8; dim <= 512; dim += 8) {
         for (size_t i = 0; i < dim; i++) {
             seed = seed * 1664525u + 1013904223u;
             got[i] = want[i] = (float)(int32_t)seed * 0x1p-30f;
         }
-        oct__row_rotate(got, dim);
+        row->rotate(got, dim);
         oct__hadamard_f32(want, dim);
         assert_memory_equal(got, want, dim * sizeof(float));
     }
@@ -122,7 +125,7 @@ static void test_flush_to_zero(void **state)
 }
 #endif
 
-int main(void)
+static int test_kernels(const oct__row_kernels *kernels, const char *name)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bring),
@@ -132,5 +135,19 @@ int main(void)
         cmocka_unit_test(test_flush_to_zero),
 #endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    row = kernels;
+    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    oct__facts facts = { { 0 } };
+    char name[128];
+    oct__cpu_probe(&facts, name, sizeof name);
+    const int failed = test_kernels(&oct__row_plain, "plain");
+    if (facts.v[OCT__FACT_CPU_AVX2] == 0 || facts.v[OCT__FACT_CPU_FMA] == 0 || facts.v[OCT__FACT_CPU_F16C] == 0 || facts.v[OCT__FACT_OS_YMM] == 0) {
+        printf("skipped: 1 (AVX2, this CPU has none)\n");
+        return failed;
+    }
+    return failed + test_kernels(&oct__row_avx2, "avx2");
 }
