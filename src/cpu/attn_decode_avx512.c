@@ -138,21 +138,21 @@ AVX512_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8
     const avx512_decoder decoder = avx512_decoder_of(table);
     for (uint32_t j = 0; j < n; j += n_keys, rows += n_keys, next += n_keys) {
         __m512 sum[8][2];
-        uint32_t d = 0;
+        uint32_t d = 0, asked = next == rows ? n_keys : 0;
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c++)
         {
             sum[c][0] = sum[c][1] = _mm512_setzero_ps();
         }
         for (; d + 16 <= dim; d += 16) {
+            if (n_vectors <= 2) { /* more are no faster than memory */
+                asked = avx512_prefetch_rows(next, asked, dim, (d + 16) * n_keys, row_bytes);
+            }
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, false);
         }
         if (d < dim) {
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, true);
         }
-        AVX512_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-        {
-            avx512_prefetch(next[k], row_bytes);
-        }
+        asked = avx512_prefetch_rows(next, asked, 1, n_keys, row_bytes);
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c += 4)
         {
             __m512 y = avx512_sum4(sum[c][0], sum[c + 1][0], sum[c + 2][0], sum[c + 3][0]);
@@ -171,12 +171,13 @@ AVX512_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8
 typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
                       uint32_t dim, const avx512_table *table);
 
-/* n_dims dims from d on; 64 is the fast case. */
+/* 64 dims from d on, or the rest. */
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, const uint8_t *const *next,
-                              uint32_t n, uint32_t d, uint32_t n_dims, const avx512_decoder *decoder, const avx512_kind kind, const uint32_t n_vectors,
+                              uint32_t n, uint32_t d, uint32_t dim, const avx512_decoder *decoder, const avx512_kind kind, const uint32_t n_vectors,
                               const bool is_whole)
 {
     const uint32_t size = avx512_size(kind);
+    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim * size;
     __m512 sum[AVX512_GROUP][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
@@ -185,10 +186,11 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             sum[v][i] = _mm512_setzero_ps();
         }
     }
+    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j++) {
         const uint8_t *at = rows[j] + d * size;
         const avx512_chunk chunk = is_whole ? avx512_open(at, decoder, kind) : avx512_open_some(at, n_dims, decoder, kind);
-        avx512_prefetch(next[j] + d * size, n_dims * size);
+        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 1, row_bytes);
         AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
         {
             if (!is_whole && 16 * i >= n_dims) {
@@ -220,10 +222,10 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const fl
     const avx512_decoder decoder = avx512_decoder_of(table);
     uint32_t d = 0;
     for (; d + 64 <= dim; d += 64) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, 64, &decoder, kind, n_vectors, true);
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, true);
     }
     if (d < dim) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, dim - d, &decoder, kind, n_vectors, false);
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, false);
     }
 }
 

@@ -62,24 +62,25 @@ AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const ui
                          const avx512_table *table, const avx512_kind kind, const uint32_t n_vectors, const uint32_t n_terms)
 {
     const uint32_t n_groups = n_vectors <= 2 ? 4 : 2, n_columns = n_vectors == 1 ? 4 : 8, n_keys = 4 * n_groups;
+    const uint32_t row_bytes = dim;
     const avx512_decoder decoder = avx512_decoder_of(table);
     for (uint32_t j = 0; j < n; j += n_keys, rows += n_keys, next += n_keys) {
         __m512 sum[8];
-        uint32_t d = 0;
+        uint32_t d = 0, asked = next == rows ? n_keys : 0;
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c++)
         {
             sum[c] = _mm512_setzero_ps();
         }
         for (; d + 16 <= dim; d += 16) {
+            if (n_vectors <= 2) { /* more are no faster than memory */
+                asked = avx512_prefetch_rows(next, asked, dim, (d + 16) * n_keys, row_bytes);
+            }
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, n_terms, false);
         }
         if (d < dim) {
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, n_terms, true);
         }
-        AVX512_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-        {
-            avx512_prefetch(next[k], dim);
-        }
+        asked = avx512_prefetch_rows(next, asked, 1, n_keys, row_bytes);
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c += 4)
         {
             avx512_store_columns(s + j, c, avx512_turn4(avx512_sum4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3])), n_vectors);
@@ -94,9 +95,10 @@ typedef void value_fn(float *o, int64_t o_stride, const float *keep, const uint1
                       uint32_t n, uint32_t dim, const avx512_table *table);
 
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
-                              uint32_t n, uint32_t d, uint32_t n_dims, const avx512_decoder *decoder, const avx512_kind kind, const uint32_t n_vectors,
+                              uint32_t n, uint32_t d, uint32_t dim, const avx512_decoder *decoder, const avx512_kind kind, const uint32_t n_vectors,
                               const bool is_whole)
 {
+    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim;
     __m512 sum[AVX512_GROUP][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
@@ -105,13 +107,13 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             sum[v][i] = _mm512_setzero_ps();
         }
     }
+    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j += 2) {
         __m512i codes[2], x[4];
         avx512_pair_rows(avx512_load_row(rows[j] + d, n_dims, is_whole), avx512_load_row(rows[j + 1] + d, n_dims, is_whole), &codes[0], &codes[1]);
         avx512_words_of(codes[0], decoder, kind, &x[0], &x[1]);
         avx512_words_of(codes[1], decoder, kind, &x[2], &x[3]);
-        avx512_prefetch(next[j] + d, n_dims);
-        avx512_prefetch(next[j + 1] + d, n_dims);
+        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 2, row_bytes);
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
@@ -143,10 +145,10 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const ui
     const avx512_decoder decoder = avx512_decoder_of(table);
     uint32_t d = 0;
     for (; d + 64 <= dim; d += 64) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, 64, &decoder, kind, n_vectors, true);
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, true);
     }
     if (d < dim) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, dim - d, &decoder, kind, n_vectors, false);
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, false);
     }
 }
 

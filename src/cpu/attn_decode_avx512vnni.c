@@ -99,10 +99,11 @@ AVX512_INLINE void score(float *s, const uint8_t *q, size_t bytes, const uint8_t
                          const uint32_t n_vectors, const uint32_t n_terms)
 {
     const uint32_t n_groups = n_vectors <= 2 ? 4 : 2, n_columns = n_vectors == 1 ? 4 : 8, n_keys = 4 * n_groups;
+    const uint32_t row_bytes = dim;
     const __m512 units = units_of(q, bytes, n_vectors);
     for (uint32_t j = 0; j < n; j += n_keys, rows += n_keys, next += n_keys) {
         sums sum;
-        uint32_t d = 0;
+        uint32_t d = 0, asked = next == rows ? n_keys : 0;
         AVX512_UNROLL for (uint32_t c = 0; c < 8; c++)
         {
             sum.high[c] = sum.low[c] = sum.rest[c] = avx512_no_sums();
@@ -118,15 +119,15 @@ AVX512_INLINE void score(float *s, const uint8_t *q, size_t bytes, const uint8_t
             }
         }
         for (; d + 16 <= dim; d += 16) {
+            if (n_vectors <= 2) { /* more are no faster than memory */
+                asked = avx512_prefetch_rows(next, asked, dim, (d + 16) * n_keys, row_bytes);
+            }
             score_dims(&sum, q, bytes, rows, d, n_vectors, n_groups, n_terms, false);
         }
         if (d < dim) {
             score_dims(&sum, q, bytes, rows, d, n_vectors, n_groups, n_terms, true);
         }
-        AVX512_UNROLL for (uint32_t k = 0; k < n_keys; k++)
-        {
-            avx512_prefetch(next[k], dim);
-        }
+        asked = avx512_prefetch_rows(next, asked, 1, n_keys, row_bytes);
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c += 4)
         {
             __m512i y[4];
@@ -161,10 +162,11 @@ static float weigh(int16_t *to, const float *p)
     return counts ? largest / 32767.0f : largest < INFINITY ? 0.0f : NAN;
 }
 
-/* n_dims dims from d on; 64 is the fast case. */
+/* 64 dims from d on, or the rest. */
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const float *gain, const int16_t *p, const uint8_t *const *rows,
-                              const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t n_dims, const uint32_t n_vectors, const bool is_whole)
+                              const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t dim, const uint32_t n_vectors, const bool is_whole)
 {
+    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim;
     avx512_sums sum[AVX512_GROUP][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
@@ -173,6 +175,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             sum[v][i] = avx512_no_sums();
         }
     }
+    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j += 2) {
         const __m512i a = avx512_load_row(rows[j] + d, n_dims, is_whole), b = avx512_load_row(rows[j + 1] + d, n_dims, is_whole);
         __m512i x[4];
@@ -180,8 +183,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
         {
             x[i] = avx512_pair_words(a, b, i);
         }
-        avx512_prefetch(next[j] + d, n_dims);
-        avx512_prefetch(next[j + 1] + d, n_dims);
+        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 2, row_bytes);
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
@@ -217,10 +219,10 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const fl
         gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
     }
     for (; d + 64 <= dim; d += 64) {
-        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, 64, n_vectors, true);
+        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, dim, n_vectors, true);
     }
     if (d < dim) {
-        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, dim - d, n_vectors, false);
+        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, dim, n_vectors, false);
     }
 }
 

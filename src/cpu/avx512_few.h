@@ -46,6 +46,19 @@ AVX512_INLINE void avx512_store_columns(float *s, uint32_t c, __m512 y, const ui
     }
 }
 
+/* The next block's rows are asked for row by row, in time with the work on this one: asks for the rows from `row` on for which
+ * row * n_parts < at, and returns the first of the others.
+ * A row's lines must be asked for together, for they lie in one row of the memory as well; but not many rows at once, or the first level's miss
+ * buffers are full and loads wait behind them. One thread, 1 vector of 128 dims, e4m3 in NHD pages of 8 heads, cold: a step's rows of K at
+ * once and V line by line 11.9 GB/s, both line by line 15.2, both row by row 22. */
+AVX512_INLINE uint32_t avx512_prefetch_rows(const uint8_t *const *next, uint32_t row, uint32_t n_parts, uint32_t at, uint32_t row_bytes)
+{
+    for (; row * n_parts < at; row++) {
+        avx512_prefetch(next[row], row_bytes);
+    }
+    return row;
+}
+
 /* Defines, for vectors 1 to 4, name_kind_1 .. name_kind_4 as calls of an always-inlined `name` with constants behind the arguments. */
 #define AVX512_FOUR(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4)
 #define AVX512_FOUR_NAMES(name, kind) { name##_##kind##_1, name##_##kind##_2, name##_##kind##_3, name##_##kind##_4 }
