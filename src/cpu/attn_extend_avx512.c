@@ -91,7 +91,7 @@ static void prepare(const oct__attn_tile *tile, avx512_many *x, uint32_t n_most)
     const uint32_t dim = tile->kv->spec.dim_k, n_registers = x->n_lanes / 16;
     (void)n_most;
     for (uint32_t r = 0, n; r < n_registers; r += n) {
-        n = avx512_span(n_registers, r);
+        n = avx512_span(n_registers, r, AVX512_SPAN);
         float *to = (float *)x->q + (size_t)16 * r * dim;
         for (uint32_t l = 0; l < 16 * n; l++) {
             const float *from = tile->q + avx512_lane_vector(tile, 16 * r + l) * tile->q_stride;
@@ -164,8 +164,8 @@ static const value_element *value_p(const avx512_many *x) { return x->s; }
 static size_t value_p_stride(const avx512_many *x) { return x->s_stride; }
 #include "cpu/avx512_value.h"
 
-const avx512_many_scores oct__avx512_many_scores_f32 = { q_bytes, k_bytes, prepare, decode_k, score_keys };
-const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, sum_values };
+const avx512_many_scores oct__avx512_many_scores_f32 = { q_bytes, k_bytes, prepare, decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
+const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, sum_values, VALUE_KEYS };
 
 /* ---- scratch --------------------------------------------------------------------------------------------------------------- */
 
@@ -220,7 +220,9 @@ static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const
             finite[j] = avx512_no_row;
         }
     }
-    finite[b->n] = avx512_no_row;
+    for (uint32_t j = b->n; j < AVX512_BLOCK; j++) {
+        finite[j] = avx512_no_row;
+    }
 }
 
 static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const avx512_block *next, const avx512_many_scores *scores,
@@ -228,14 +230,14 @@ static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const uint32_t n_registers = x->n_lanes / 16;
-    const uint8_t *finite[AVX512_BLOCK + 1];
+    const uint8_t *finite[AVX512_BLOCK];
 
     avx512_many_ranges(tile, x, b);
     const uint32_t n_terms = x->is_edge ? terms.n_most : avx512_block_terms(spec, b, &terms);
-    scores->decode(spec, x, b->k, next->k, (b->n + AVX512_KEYS - 1) / AVX512_KEYS * AVX512_KEYS);
+    scores->decode(spec, x, b->k, next->k, (b->n + scores->keys - 1) / scores->keys * scores->keys);
     for (uint32_t r = 0, n; r < n_registers; r += n) {
         uint32_t from, to;
-        n = avx512_span(n_registers, r);
+        n = avx512_span(n_registers, r, scores->span);
         avx512_lanes_range(x, 16 * r, 16 * (r + n), &from, &to);
         scores->score(spec, x, 16 * r, n, from, to, n_terms);
         for (uint32_t lane = 16 * r; lane < 16 * (r + n); lane += 16) {
@@ -249,7 +251,7 @@ static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_
     if (x->is_edge) {
         set_odd_rows_aside(tile, x, b, finite);
     }
-    values->decode(spec, x, x->is_edge ? finite : b->v, next->v, b->n);
+    values->decode(spec, x, x->is_edge ? finite : b->v, next->v, (b->n + values->keys - 1) / values->keys * values->keys);
     values->sum(tile, x);
     for (uint32_t i = 0; i < x->n_odd; i++) {
         decode_rows(x->row, 0, &b->v[x->odd[i]], &b->v[x->odd[i]], 1, spec->dim_v, spec->v.dtype);

@@ -137,12 +137,12 @@ static decode_fn *const decode_vs[AVX512_KINDS] = { [AVX512_BYTE] = decode_v_BYT
 
 /* ---- the parts ------------------------------------------------------------------------------------------------------------- */
 
-/* All strides in words, padded against L1's sets. K: [AVX512_BLOCK][k_stride]; V and weights: [AVX512_BLOCK / 2][stride], pairs. */
-static size_t k_stride(const oct_kv_spec *spec)
+/* Strides in words, padded against L1's sets. */
+size_t oct__avx512_bf16_k_stride(const oct_kv_spec *spec)
 {
     return (spec->dim_k + 63u) / 64 * 64 + 32;
 }
-static size_t v_stride(const oct_kv_spec *spec)
+size_t oct__avx512_bf16_v_stride(const oct_kv_spec *spec)
 {
     return 2 * ((spec->dim_v + 63u) / 64 * 64) + 32;
 }
@@ -156,13 +156,13 @@ static size_t q_bytes(const oct_kv_spec *spec, uint32_t n_lanes)
 {
     return (size_t)n_lanes * spec->dim_k * 2 * sizeof(uint16_t);
 }
-static size_t k_bytes(const oct_kv_spec *spec)
+size_t oct__avx512_bf16_k_bytes(const oct_kv_spec *spec)
 {
-    return AVX512_BLOCK * k_stride(spec) * sizeof(uint16_t);
+    return AVX512_BLOCK * oct__avx512_bf16_k_stride(spec) * sizeof(uint16_t);
 }
-static size_t v_bytes(const oct_kv_spec *spec)
+size_t oct__avx512_bf16_v_bytes(const oct_kv_spec *spec)
 {
-    return AVX512_BLOCK / 2 * v_stride(spec) * sizeof(uint16_t);
+    return AVX512_BLOCK / 2 * oct__avx512_bf16_v_stride(spec) * sizeof(uint16_t);
 }
 static size_t p_bytes(const oct_kv_spec *spec, uint32_t n_lanes)
 {
@@ -174,7 +174,7 @@ static void prepare(const oct__attn_tile *tile, avx512_many *x, uint32_t n_terms
 {
     const uint32_t dim = tile->kv->spec.dim_k, n_registers = x->n_lanes / 16;
     for (uint32_t r = 0, n; r < n_registers; r += n) {
-        n = avx512_span(n_registers, r);
+        n = avx512_span(n_registers, r, AVX512_SPAN);
         uint16_t *to = (uint16_t *)x->q + (size_t)16 * r * dim * n_terms;
         for (uint32_t l = 0; l < 16 * n; l++) {
             const float *from = tile->q + avx512_lane_vector(tile, 16 * r + l) * tile->q_stride;
@@ -194,22 +194,22 @@ static void prepare(const oct__attn_tile *tile, avx512_many *x, uint32_t n_terms
     }
 }
 
-static void decode_k_any(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
+void oct__avx512_bf16_decode_k(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
 {
     const avx512_decoder decoder = avx512_decoder_of(avx512_table_of(spec->k.dtype));
-    decode_ks[avx512_kind_of(spec->k.dtype)](x->k, k_stride(spec), rows, next, n, spec->dim_k, &decoder);
+    decode_ks[avx512_kind_of(spec->k.dtype)](x->k, oct__avx512_bf16_k_stride(spec), rows, next, n, spec->dim_k, &decoder);
 }
 
-static void decode_v_any(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
+void oct__avx512_bf16_decode_v(const oct_kv_spec *spec, avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n)
 {
     const avx512_decoder decoder = avx512_decoder_of(avx512_table_of(spec->v.dtype));
-    decode_vs[avx512_kind_of(spec->v.dtype)](x->v, v_stride(spec), rows, next, (n + 1) / 2 * 2, spec->dim_v, &decoder);
+    decode_vs[avx512_kind_of(spec->v.dtype)](x->v, oct__avx512_bf16_v_stride(spec), rows, next, n, spec->dim_v, &decoder);
 }
 
 static void score_keys(const oct_kv_spec *spec, avx512_many *x, uint32_t lane, uint32_t n_registers, uint32_t from, uint32_t to, uint32_t n_terms)
 {
     for (uint32_t j = from / AVX512_KEYS * AVX512_KEYS; j < to; j += AVX512_KEYS) {
-        score_products[n_terms - 1][n_registers - 1](x->s + j * x->s_stride + lane, x->s_stride, (const uint16_t *)x->k + j * k_stride(spec), k_stride(spec),
+        score_products[n_terms - 1][n_registers - 1](x->s + j * x->s_stride + lane, x->s_stride, (const uint16_t *)x->k + j * oct__avx512_bf16_k_stride(spec), oct__avx512_bf16_k_stride(spec),
                                                      (const uint16_t *)x->q + (size_t)lane * spec->dim_k * n_terms, spec->dim_k);
     }
 }
@@ -236,13 +236,13 @@ AVX512_INLINE __m512 value_of(value_sums sums, const float *gain)
     (void)gain;
     return sums;
 }
-static size_t value_v_stride(const oct_kv_spec *spec) { return v_stride(spec); }
+static size_t value_v_stride(const oct_kv_spec *spec) { return oct__avx512_bf16_v_stride(spec); }
 static const value_element *value_p(const avx512_many *x) { return x->p; }
 static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes); }
 #include "cpu/avx512_value.h"
 
-const avx512_many_scores oct__avx512_many_scores_bf16 = { q_bytes, k_bytes, prepare, decode_k_any, score_keys };
-const avx512_many_values oct__avx512_many_values_bf16 = { v_bytes, p_bytes, decode_v_any, weigh, sum_values };
+const avx512_many_scores oct__avx512_many_scores_bf16 = { q_bytes, oct__avx512_bf16_k_bytes, prepare, oct__avx512_bf16_decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
+const avx512_many_values oct__avx512_many_values_bf16 = { oct__avx512_bf16_v_bytes, p_bytes, oct__avx512_bf16_decode_v, weigh, sum_values, VALUE_KEYS };
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */
 

@@ -112,7 +112,7 @@ static void prepare(const oct__attn_tile *tile, avx512_many *x, uint32_t n_most)
     int16_t *to = (int16_t *)(void *)(unit + x->n_lanes);
     (void)n_most;
     for (uint32_t r = 0, n; r < n_registers; r += n) {
-        n = avx512_span(n_registers, r);
+        n = avx512_span(n_registers, r, AVX512_SPAN);
         for (uint32_t l = 0; l < 16 * n; l++) {
             const float *from = tile->q + avx512_lane_vector(tile, 16 * r + l) * tile->q_stride;
             const float largest = avx512_largest(from, dim), scale = largest > 0 ? AVX512_Q_MAX / largest : 0.0f;
@@ -217,8 +217,8 @@ static const value_element *value_p(const avx512_many *x) { return x->p; }
 static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes); }
 #include "cpu/avx512_value.h"
 
-const avx512_many_scores oct__avx512_many_scores_word = { q_bytes, k_bytes, prepare, decode_k, score_keys };
-const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, sum_values };
+const avx512_many_scores oct__avx512_many_scores_word = { q_bytes, k_bytes, prepare, decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
+const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, sum_values, VALUE_KEYS };
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */
 

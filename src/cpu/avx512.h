@@ -25,6 +25,10 @@ oct__attn_fn oct__attn_decode__avx512vnnibf16;
 oct__attn_scratch_fn oct__attn_decode_scratch__avx512vnnibf16;
 oct__attn_fn oct__attn_extend__avx512vnnibf16;
 oct__attn_scratch_fn oct__attn_extend_scratch__avx512vnnibf16;
+oct__attn_fn oct__attn_decode__amxbf16;
+oct__attn_scratch_fn oct__attn_decode_scratch__amxbf16;
+oct__attn_fn oct__attn_extend__amxbf16;
+oct__attn_scratch_fn oct__attn_extend_scratch__amxbf16;
 
 /* Tiles of few vectors go the way of few: stored bytes are decoded in registers for up to AVX512_GROUP vectors at a time. The others go the way of
  * many: keys are decoded into scratch once for all vectors, which come in lanes of 16. How many are few depends on what they multiply with: the
@@ -72,9 +76,11 @@ typedef struct avx512_many_scores {
     size_t (*k_bytes)(const oct_kv_spec *spec); /* of a decoded block */
     void (*prepare)(const oct__attn_tile *tile, struct avx512_many *x, uint32_t n_most);
     void (*decode)(const oct_kv_spec *spec, struct avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n);
-    /* s of lanes [lane, lane + 16 n_registers) and keys [from, to), rounded outwards to multiples of 8. */
+    /* s of lanes [lane, lane + 16 n_registers) and keys [from, to), rounded outwards to multiples of `keys`. */
     void (*score)(const oct_kv_spec *spec, struct avx512_many *x, uint32_t lane, uint32_t n_registers, uint32_t from, uint32_t to,
                   uint32_t n_terms);
+    uint32_t span; /* most registers in a call */
+    uint32_t keys; /* decode is asked for a multiple of it, zero rows behind the block's */
 } avx512_many_scores;
 
 typedef struct avx512_many_values {
@@ -85,6 +91,7 @@ typedef struct avx512_many_values {
     void (*weigh)(struct avx512_many *x, uint32_t lane, uint32_t n);
     /* o of all vectors = o * keep + what the block adds. */
     void (*sum)(const oct__attn_tile *tile, const struct avx512_many *x);
+    uint32_t keys; /* decode is asked for a multiple of it, zero rows behind the block's */
 } avx512_many_values;
 
 /* ---- the parts, and what runs them --------------------------------------------------------------------------------------- */

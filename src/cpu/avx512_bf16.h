@@ -9,6 +9,15 @@
 
 #include "cpu/avx512_dot.h"
 
+/* A block decoded for many vectors. K: [AVX512_BLOCK][k_stride] words, each row with zeros up to a multiple of 64 dims. V: [AVX512_BLOCK / 2][v_stride],
+ * pairs of keys, with zeros as well; n: even. */
+size_t oct__avx512_bf16_k_stride(const oct_kv_spec *spec);
+size_t oct__avx512_bf16_v_stride(const oct_kv_spec *spec);
+size_t oct__avx512_bf16_k_bytes(const oct_kv_spec *spec);
+size_t oct__avx512_bf16_v_bytes(const oct_kv_spec *spec);
+void oct__avx512_bf16_decode_k(const oct_kv_spec *spec, struct avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n);
+void oct__avx512_bf16_decode_v(const oct_kv_spec *spec, struct avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n);
+
 /* The bits of bf16 registers as integers and back. */
 AVX512_INLINE __m512i avx512_of_bh(__m512bh x)
 {

@@ -36,10 +36,10 @@ AVX512_INLINE uint32_t avx512_lane_vector(const oct__attn_tile *tile, uint32_t l
     return lane < last ? lane : last;
 }
 
-/* Registers of vectors in the group that begins at register r: groups of nearly one size. */
-static inline uint32_t avx512_span(uint32_t n_registers, uint32_t r)
+/* Registers of vectors in the group of at most `most` that begins at register r: groups of nearly one size. */
+static inline uint32_t avx512_span(uint32_t n_registers, uint32_t r, uint32_t most)
 {
-    const uint32_t n_groups = (n_registers + AVX512_SPAN - 1) / AVX512_SPAN;
+    const uint32_t n_groups = (n_registers + most - 1) / most;
     for (uint32_t g = 0, begin = 0;; g++) {
         const uint32_t end = n_registers * (g + 1) / n_groups;
         if (begin == r) {

@@ -1,4 +1,5 @@
 /* probe.c: see probe.h. */
+#define _DEFAULT_SOURCE /* syscall */
 #include "cpu/probe.h"
 
 #include <stdbool.h>
@@ -9,6 +10,10 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 typedef struct registers { uint32_t a, b, c, d; } registers;
 
@@ -31,6 +36,22 @@ static uint64_t xcr0(void)
 static bool has(uint32_t reg, unsigned bit)
 {
     return (reg >> bit & 1) != 0;
+}
+
+/* Whether this process may use AMX's tiles: Linux gives their state, 8 KiB a thread, only to processes that ask. It refuses where a thread's
+ * alternate signal stack is too small to hold it. To ask again is harmless. */
+static bool may_use_tiles(uint64_t state)
+{
+    const uint64_t tiles = UINT64_C(3) << 17;
+    if ((state & tiles) != tiles) {
+        return false;
+    }
+#if defined(__linux__) && defined(__x86_64__)
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };   /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
 }
 
 /* Intel: leaf 4; AMD and Hygon: leaf 0x8000001D. Same layout. */
@@ -57,6 +78,7 @@ static void probe_features(oct__facts *facts)
     const uint64_t state = has(one.c, 27) ? xcr0() : 0;
     facts->v[OCT__FACT_OS_YMM] = (state & 0x06) == 0x06;   /* XMM, YMM */
     facts->v[OCT__FACT_OS_ZMM] = (state & 0xe6) == 0xe6;   /* and opmask, low and high ZMM */
+    facts->v[OCT__FACT_OS_TILES] = has(seven.d, 24) && may_use_tiles(state);
     facts->v[OCT__FACT_CPU_FMA] = has(one.c, 12);
     facts->v[OCT__FACT_CPU_F16C] = has(one.c, 29);
     facts->v[OCT__FACT_CPU_AVX2] = has(seven.b, 5);
@@ -67,6 +89,7 @@ static void probe_features(oct__facts *facts)
     facts->v[OCT__FACT_CPU_AVX512VNNI] = has(seven.c, 11);
     facts->v[OCT__FACT_CPU_AVX512BF16] = has(seven_one.a, 5);
     facts->v[OCT__FACT_CPU_AMX_BF16] = has(seven.d, 22) && has(seven.d, 24);
+    facts->v[OCT__FACT_CPU_AMX_INT8] = has(seven.d, 25) && has(seven.d, 24);
 }
 
 static void probe_model(oct__facts *facts)

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <simde/x86/avx512.h>
@@ -390,5 +391,7 @@ MODEL void model_mask_storeu_epi8(void *to, __mmask64 k, __m512i x)
 
 MODEL void model_stream_si512(void *to, __m512i x) { memcpy(to, &x, 64); }
 #define _mm512_stream_si512 model_stream_si512
+
+#include "simde/tiles.h"
 
 #endif
