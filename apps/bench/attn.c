@@ -21,7 +21,7 @@ static const double sample_seconds = 3e-3;
 static const char where[] = "octavo bench attn";
 
 typedef struct attn_options {
-    const char *ops, *heads, *dims, *batch, *q_len, *kv_len, *page, *window, *k, *v, *threads, *form, *output, *operand, *force, *deny, *peers, *peer_types, *rates;
+    const char *ops, *heads, *dims, *batch, *q_len, *kv_len, *page, *window, *k, *v, *threads, *form, *output, *operand, *force, *deny, *peers, *peer_types, *rates, *device, *library;
     uint32_t n_rounds, parts;
     bool all_variants, warm;
 } attn_options;
@@ -49,6 +49,7 @@ static const app_flag flags[] = {
     { "--peer-types", "LIST", APP_TEXT, OPTION(peer_types), 0, 0, false, "its caches (f16,bf16,q8_0,q4_0)" },
     { "--warm", NULL, APP_SWITCH, OPTION(warm), 0, 0, false, "one layer over and over, which the caches may hold; else layers take turns, so that pages are cold" },
     APP_RATES_FLAG(OPTION(rates)),
+    BENCH_DEVICE_FLAGS(OPTION(device), OPTION(library)),
     { "-o, --output-format", "md|csv|json|jsonl", APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (md)" },
     { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write it to FILE, whole or not at all, instead of standard output" },
 };
@@ -220,13 +221,13 @@ static bool is_attention(const bench_problem *p)
 }
 
 /* The choice, then every other variant that can, over the same pages. */
-static oct_status open_choices(const attn_bench *b, const bench_problem *p, bench_rig *rig, entry *entries, uint32_t *n, oct_error *error)
+static oct_status open_choices(const attn_bench *b, const bench_problem *p, oct_context *context, bench_rig *rig, entry *entries, uint32_t *n, oct_error *error)
 {
     const attn_options *const o = &b->options;
     oct_status status = bench_choice_make(rig, o->force, o->deny, &entries[*n].choice, error);
     *n += status == OCT_OK;
-    for (uint32_t i = 0; status == OCT_OK && o->all_variants && is_attention(p) && oct_variant_name(i) != NULL && *n < BENCH_CONTENDERS_MAX - PEER_TYPES_MAX; i++) {
-        const char *const name = oct_variant_name(i), *const op = bench_op_name(p->op);
+    for (uint32_t i = 0; status == OCT_OK && o->all_variants && is_attention(p) && oct_context_variant_name(context, i) != NULL && *n < BENCH_CONTENDERS_MAX - PEER_TYPES_MAX; i++) {
+        const char *const name = oct_context_variant_name(context, i), *const op = bench_op_name(p->op);
         if (strncmp(name, op, strlen(op)) != 0 || strcmp(name, entries[0].choice.variant) == 0) {
             continue;
         }
@@ -262,7 +263,7 @@ static oct_status open_peers(const attn_bench *b, const bench_problem *p, entry 
 
 static void fill_row(const attn_bench *b, const bench_problem *p, const entry *e, const bench_contender *c, bench_row *row)
 {
-    *row = (bench_row){ .problem = *p, .seconds_median = bench_median(c->samples, c->n_samples), .seconds_min = bench_least(c->samples, c->n_samples), .saturated = NAN };
+    *row = (bench_row){ .device = b->machine.device != NULL ? b->machine.device_name : NULL, .problem = *p, .seconds_median = bench_median(c->samples, c->n_samples), .seconds_min = bench_least(c->samples, c->n_samples), .saturated = NAN };
     if (e->choice.rig != NULL) {
         uint64_t cut, all;
         (void)snprintf(row->variant, sizeof(row->variant), "%s", e->choice.variant);
@@ -290,19 +291,19 @@ static oct_status run_problem(attn_bench *b, const bench_problem *p, oct_context
     entry entries[BENCH_CONTENDERS_MAX] = { { .peer = NULL } };
     uint32_t n = 0;
     bench_rig *rig = NULL;
-    oct_status status = bench_rig_create(p, context, b->options.warm ? 0 : bench_machine_cold_bytes(&b->machine), &rig, error);
+    oct_status status = bench_rig_create(p, context, b->machine.clock, b->options.warm ? 0 : bench_machine_cold_bytes(&b->machine), &rig, error);
     if (status == OCT_OK) {
-        status = open_choices(b, p, rig, entries, &n, error);
+        status = open_choices(b, p, context, rig, entries, &n, error);
     }
     if (status == OCT_OK) {
         status = open_peers(b, p, entries, &n, error);
     }
     if (status == OCT_OK) {
         for (uint32_t i = 0; i < n; i++) {
-            contenders[i] = entries[i].peer == NULL ? (bench_contender){ .run = run_choice, .what = &entries[i].choice, .n_per_run = 1 }
+            contenders[i] = entries[i].peer == NULL ? (bench_contender){ .run = run_choice, .sample = b->machine.clock != NULL ? bench_choice_sample : NULL, .what = &entries[i].choice, .n_per_run = 1 }
                                                     : (bench_contender){ .run = run_peer, .what = entries[i].peer, .n_per_run = octe_peer_attn_operations(entries[i].peer) };
         }
-        const bench_timing timing = { .n_rounds = b->options.n_rounds, .sample_seconds = sample_seconds, .cpu_clock = p->threads == 1 };
+        const bench_timing timing = { .n_rounds = b->options.n_rounds, .sample_seconds = sample_seconds, .cpu_clock = p->threads == 1 && b->machine.clock == NULL };
         status = bench_time(contenders, n, &timing);
         if (status != OCT_OK) {
             (void)oct__error_set(error, status, where, "%s", status == OCT_CANCELLED ? "stopped" : oct_status_message(status));
@@ -364,8 +365,13 @@ static int run_problems(attn_bench *b)
         return code;
     }
     app_text text = { 0 };
-    bench_rows_write(b->rows, b->n_rows, b->machine.cpu, b->options.form, &text);
-    if (strcmp(b->options.form, "md") == 0) {
+    const bool on_gpu = b->machine.clock != NULL;
+    bench_rows_write(b->rows, b->n_rows, on_gpu && strcmp(b->options.form, "md") == 0 ? b->machine.device_name : b->machine.cpu, b->options.form, &text);
+    if (strcmp(b->options.form, "md") == 0 && on_gpu) {
+        app_text_add(&text, "\n%s; medians of %u rounds between the GPU's own events; limits measured just before: memory read at %.0f GB/s, copied at %.0f GB/s\n",
+                     b->options.warm ? "warm: one layer over and over" : "cold: caches flushed, then one graph over layers of their own", b->options.n_rounds,
+                     b->machine.limits.read_memory_bytes[1] * 1e-9, b->machine.limits.copy_memory_bytes[1] * 1e-9);
+    } else if (strcmp(b->options.form, "md") == 0) {
         app_text_add(&text, "\n%s; medians of %u rounds, on one thread of its CPU time; limits %s%s\n",
                      b->options.warm ? "warm: one layer over and over" : "cold: layers take turns, so that pages come from memory", b->options.n_rounds,
                      b->machine.measured_now ? "measured just before" : "of ", b->machine.measured_now ? "" : b->machine.limits.source);
@@ -390,11 +396,23 @@ static int run(const app_command *command, int argc, char **argv)
     for (uint32_t i = 0; i < b.threads.n; i++) {
         most = b.threads.item[i] > most ? b.threads.item[i] : most;
     }
+    const bool on_gpu = b.options.device != NULL && strcmp(b.options.device, "cpu") != 0;
+    if (code == APP_OK && on_gpu && (b.options.threads != NULL || b.options.peers != NULL)) {
+        code = app_arguments_complain(command, "%s is not for --device %s", b.options.threads != NULL ? "-t" : "--peers", b.options.device);
+    }
     if (code == APP_OK) {
-        app_thread_note(most);
-        code = bench_machine_open(b.options.rates, true, most, &b.machine);
+        if (!on_gpu) {
+            app_thread_note(most);
+        }
+        code = bench_machine_open(b.options.rates, true, most, b.options.device, b.options.library, &b.machine);
+    }
+    if (code == APP_OK && b.machine.clock != NULL) {
+        for (uint32_t i = 0; i < b.n_problems; i++) {
+            b.problems[i].threads = b.machine.n_units;
+        }
     }
     code = code == APP_OK ? run_problems(&b) : code;
+    bench_machine_close(&b.machine);
     free(b.rows);
     return code;
 }

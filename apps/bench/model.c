@@ -344,7 +344,7 @@ static int run(const app_command *command, int argc, char **argv)
     }
     app_thread_note(b.options.n_threads);
     b.n_threads = b.options.n_threads > 0 ? b.options.n_threads : oct__threads_usable_cpus();
-    code = bench_machine_open(b.options.rates, false, 1, &b.machine);
+    code = bench_machine_open(b.options.rates, false, 1, NULL, NULL, &b.machine);
     if (code == APP_OK) {
         oct_error error = OCT_ERROR_INIT;
         oct_status status = open_all(&b, &error);

@@ -25,10 +25,10 @@ enum { PROBLEMS_MAX = 4096, ROUNDS = 9, ROUNDS_MIN = 3, SCREEN_ROUNDS = 3,
 static const double sample_seconds = 1e-3, screen_sample_seconds = 2e-4;
 static const double far_off = 3;             /* a variant so many times slower than the best on the small problem is out of the race */
 static const double doubt = 0.01;            /* a regret above this is measured again, and the second measurement counts */
-static const bench_grid_limits grid_limits = { 96 << 20, 3e9 };
+static const bench_grid_limits grid_limits = { 96 << 20, 3e9 }, gpu_limits = { 512 << 20, 1e11 };
 
 typedef struct regret_options {
-    const char *form, *output, *save, *rates, *deny;
+    const char *form, *output, *save, *rates, *deny, *device, *library;
     uint32_t n_threads, n_problems, first;
     float budget_seconds;
     bool no_loss;
@@ -44,6 +44,7 @@ static const app_flag flags[] = {
     { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "as if these variants did not exist" },
     { "--no-16-bit", NULL, APP_SWITCH, OPTION(no_loss), 0, 0, false, "don't compare 8-bit caches with a bf16 one" },
     APP_RATES_FLAG(OPTION(rates)),
+    BENCH_DEVICE_FLAGS(OPTION(device), OPTION(library)),
     { "-o, --output-format", "text|json", APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (text)" },
     { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write it to FILE, whole or not at all, instead of standard output" },
     { "--save", "FILE", APP_TEXT, OPTION(save), 0, 0, false, "every measured time as well, one JSON object a problem, for fitting costs" },
@@ -70,8 +71,8 @@ static oct_status make_choices(const regret_bench *b, const bench_problem *p, be
     const char *const op = bench_op_name(p->op);
     oct_status status = bench_choice_make(rig, NULL, b->options.deny, &choices[0], error);
     *n = status == OCT_OK;
-    for (uint32_t i = 0; status == OCT_OK && oct_variant_name(i) != NULL && *n < REGRET_VARIANTS_MAX; i++) {
-        const char *const name = oct_variant_name(i);
+    for (uint32_t i = 0; status == OCT_OK && oct_context_variant_name(b->context, i) != NULL && *n < REGRET_VARIANTS_MAX; i++) {
+        const char *const name = oct_context_variant_name(b->context, i);
         if (strncmp(name, op, strlen(op)) != 0 || strcmp(name, choices[0].variant) == 0 || (wanted != NULL && regret_is_far(wanted, name))) {
             continue;
         }
@@ -93,7 +94,10 @@ static void free_choices(bench_choice *choices, uint32_t n)
 static oct_status time_all(const regret_bench *b, bench_contender *contenders, uint32_t n, const bench_timing *timing, oct_error *error)
 {
     bench_timing t = *timing;
-    t.cpu_clock = b->report.threads == 1;
+    t.cpu_clock = b->report.threads == 1 && b->machine.clock == NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        contenders[i].sample = b->machine.clock != NULL ? bench_choice_sample : NULL;
+    }
     const oct_status status = bench_time(contenders, n, &t);
     return status == OCT_OK ? OCT_OK : oct__error_set(error, status, where, "%s", status == OCT_CANCELLED ? "stopped" : oct_status_message(status));
 }
@@ -106,7 +110,7 @@ static oct_status screen(const regret_bench *b, const bench_problem *problem, re
     const bench_problem p = bench_grid_small(problem);
     uint32_t n = 0;
     bench_rig *rig = NULL;
-    oct_status status = bench_rig_create(&p, b->context, 0, &rig, error);
+    oct_status status = bench_rig_create(&p, b->context, b->machine.clock, 0, &rig, error);
     if (status == OCT_OK) {
         status = make_choices(b, &p, rig, NULL, choices, &n, error);
     }
@@ -130,6 +134,31 @@ static oct_status screen(const regret_bench *b, const bench_problem *problem, re
     }
     free_choices(choices, n);
     bench_rig_destroy(rig);
+    return status;
+}
+
+/* On a GPU, where small problems say little and a run of the problem itself costs little: the choices that are far off in it go. */
+static oct_status drop_far(const regret_bench *b, bench_choice *choices, uint32_t *n, regret_row *row, oct_error *error)
+{
+    static bench_contender contenders[REGRET_VARIANTS_MAX];
+    for (uint32_t i = 0; i < *n; i++) {
+        contenders[i] = (bench_contender){ .run = run_choice, .what = &choices[i], .n_per_run = 1 };
+    }
+    const oct_status status = time_all(b, contenders, *n, &(bench_timing){ .n_rounds = 1, .sample_seconds = screen_sample_seconds }, error);
+    double best = INFINITY;
+    for (uint32_t i = 0; status == OCT_OK && i < *n; i++) {
+        best = contenders[i].samples[0] < best ? contenders[i].samples[0] : best;
+    }
+    uint32_t kept = *n > 0;
+    for (uint32_t i = 1; status == OCT_OK && i < *n; i++) {
+        if (contenders[i].samples[0] > far_off * best) {
+            (void)snprintf(row->far[row->n_far++], sizeof(row->far[0]), "%s", choices[i].variant);
+            bench_choice_free(&choices[i]);
+        } else {
+            choices[kept++] = choices[i];
+        }
+    }
+    *n = status == OCT_OK ? kept : *n;
     return status;
 }
 
@@ -161,7 +190,7 @@ static oct_status open_16_bit(const regret_bench *b, const bench_problem *proble
     }
     bench_problem p = *problem;
     p.k = p.v = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
-    const oct_status status = bench_rig_create(&p, b->context, cold, rig, error);
+    const oct_status status = bench_rig_create(&p, b->context, b->machine.clock, cold, rig, error);
     return status == OCT_OK ? bench_choice_make(*rig, NULL, b->options.deny, choice, error) : status;
 }
 
@@ -171,13 +200,16 @@ static oct_status measure(regret_bench *b, const bench_problem *p, double budget
     bench_choice choices[REGRET_VARIANTS_MAX] = { { .rig = NULL } }, bf16 = { .rig = NULL };
     bench_rig *rig = NULL, *rig_16 = NULL;
     uint32_t n = 0;
-    const uint64_t wanted = bench_machine_cold_bytes(&b->machine), cold = wanted < COLD_BYTES_MAX ? wanted : COLD_BYTES_MAX;
-    oct_status status = screen(b, p, row, error);
+    const uint64_t wanted = bench_machine_cold_bytes(&b->machine), cold = wanted < COLD_BYTES_MAX || b->machine.clock != NULL ? wanted : COLD_BYTES_MAX;
+    oct_status status = b->machine.clock == NULL ? screen(b, p, row, error) : OCT_OK;
     if (status == OCT_OK) {
-        status = bench_rig_create(p, b->context, cold, &rig, error);
+        status = bench_rig_create(p, b->context, b->machine.clock, cold, &rig, error);
     }
     if (status == OCT_OK) {
         status = make_choices(b, p, rig, row, choices, &n, error);
+    }
+    if (status == OCT_OK && b->machine.clock != NULL) {
+        status = drop_far(b, choices, &n, row, error);
     }
     if (status == OCT_OK) {
         status = open_16_bit(b, p, cold, &rig_16, &bf16, error);
@@ -228,7 +260,7 @@ static oct_status measure_all(regret_bench *b, oct_error *error)
     app_progress_begin(&b->progress, o->n_problems);
     for (uint32_t i = 0; i < o->n_problems && status == OCT_OK; i++) {
         regret_row *const row = &b->report.rows[i];
-        row->problem = bench_grid_problem(o->first + i, &grid_limits, b->report.threads);
+        row->problem = bench_grid_problem(o->first + i, b->machine.clock != NULL ? &gpu_limits : &grid_limits, b->report.threads);
         row->loss = NAN;
         const double left = o->budget_seconds - (oct__clock_seconds() - b->begun);
         /* Half of a problem's share is for making its pages and telling who is far off. */
@@ -254,11 +286,19 @@ static int run(const app_command *command, int argc, char **argv)
     if (!app_arguments_parse(command, argc, argv, &b.options, &code)) {
         return code;
     }
-    app_thread_note(b.options.n_threads);
+    const bool on_gpu = b.options.device != NULL && strcmp(b.options.device, "cpu") != 0;
+    if (on_gpu && b.options.n_threads > 0) {
+        return app_arguments_complain(command, "-t is not for --device %s", b.options.device);
+    }
+    if (!on_gpu) {
+        app_thread_note(b.options.n_threads);
+    }
     b.report.threads = b.options.n_threads > 0 ? b.options.n_threads : oct__threads_usable_cpus();
     b.report.budget_seconds = (double)b.options.budget_seconds;
-    code = bench_machine_open(b.options.rates, false, b.report.threads, &b.machine);
-    b.report.cpu = b.machine.cpu;
+    code = bench_machine_open(b.options.rates, false, b.report.threads, b.options.device, b.options.library, &b.machine);
+    b.report.cpu = on_gpu ? b.machine.device_name : b.machine.cpu;
+    b.report.threads = b.machine.clock != NULL ? b.machine.n_units : b.report.threads;
+    b.report.on_gpu = on_gpu;
     b.report.rows = code == APP_OK ? calloc(b.options.n_problems, sizeof(*b.report.rows)) : NULL;
     b.context = code == APP_OK ? bench_machine_context(&b.machine, b.report.threads) : NULL;
     if (code == APP_OK && (b.report.rows == NULL || b.context == NULL)) {
@@ -285,6 +325,7 @@ static int run(const app_command *command, int argc, char **argv)
     }
     app_text_free(&b.save);
     oct_context_destroy(b.context);
+    bench_machine_close(&b.machine);
     free(b.report.rows);
     return code;
 }

@@ -190,9 +190,10 @@ void regret_report_text(const regret_report *r, app_text *text)
         n_rounds += r->rows[i].n_rounds;
         n_far += r->rows[i].n_far;
     }
-    app_text_add(text, "%s, %u thread%s: %u problems, %.1f rounds each, %.0f s%s\n", r->cpu, r->threads, r->threads == 1 ? ", its CPU time" : "s", n, (double)n_rounds / (n > 0 ? n : 1),
+    const char *const unit = r->on_gpu ? "unit" : "thread", *const more = r->on_gpu ? "s" : r->threads == 1 ? ", its CPU time" : "s";
+    app_text_add(text, "%s, %u %s%s: %u problems, %.1f rounds each, %.0f s%s\n", r->cpu, r->threads, unit, more, n, (double)n_rounds / (n > 0 ? n : 1),
                  r->seconds, r->seconds > r->budget_seconds ? " (more than the budget: the least number of rounds took so long)" : "");
-    app_text_add(text, "%u variants were far off on a small version of their problem\n\n", n_far);
+    app_text_add(text, "%u variants were far off on %s problem\n\n", n_far, r->on_gpu ? "a first run of their" : "a small version of their");
     app_text_add(text, "chosen against best: median %.1f %%, p95 %.1f %%, worst %.1f %% slower\n", 100 * regret.median, 100 * regret.p95, 100 * regret.worst);
     add_table(r, &regret, false, text);
     if (n_losses > 0) {

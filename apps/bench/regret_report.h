@@ -20,7 +20,8 @@ typedef struct regret_row {
 } regret_row;
 
 typedef struct regret_report {
-    const char *cpu;
+    const char *cpu;                                   /* a GPU's name with on_gpu, whose units are the threads */
+    bool on_gpu;
     uint32_t threads, n_rows;
     regret_row *rows;
     double seconds, budget_seconds;

@@ -34,7 +34,7 @@ static void fields_of(const bench_row *r, const char *cpu, field fields[N_KEYS])
     const field all[N_KEYS] = {
         { "op", TEXT, bench_op_name(p->op), 0 },
         { "variant", TEXT, r->variant, 0 },
-        { "device", TEXT, "cpu", 0 },
+        { "device", TEXT, r->device != NULL ? r->device : "cpu", 0 },
         { "cpu", TEXT, cpu, 0 },
         { "k_format", TEXT, r->k_format, 0 },
         { "v_format", TEXT, r->v_format, 0 },

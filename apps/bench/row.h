@@ -13,6 +13,7 @@ typedef struct bench_row {
     double bytes;                /* moved by one operation, stored formats */
     double fraction_of_limit;
     double saturated;            /* share of the filled values; NAN where nobody counts */
+    const char *device;          /* a GPU's name; NULL: the CPU */
 } bench_row;
 
 /* form: "md", "csv", "json", "jsonl". The whole report of n rows; cpu: its name. JSON has exactly the keys op variant device cpu k_format v_format heads_q

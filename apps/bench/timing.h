@@ -13,6 +13,8 @@ enum { BENCH_CONTENDERS_MAX = 16, BENCH_ROUNDS_MAX = 101 };
 typedef struct bench_contender {
     oct_status (*run)(void *what);
     void *what;
+    /* Not NULL: takes a sample by itself, on a clock of its own (a GPU's): seconds of one operation. run is not called. */
+    oct_status (*sample)(void *what, uint32_t n_runs, double *seconds);
     uint32_t n_per_run;            /* calls of the operation that one run makes */
     uint32_t n_runs;               /* a sample; set by bench_time */
     double first_seconds;          /* of one operation, in the first run, which is not a sample */

@@ -29,7 +29,9 @@ struct oct_context;
 
 /* Measures with the context's threads for about `seconds` (0.1 to 60; 10 is enough on a quiet machine) and fills *rates (struct_size set by
  * the caller) with medians of rounds in which all rates take turns. Uses up to 1 GiB of the context's memory meanwhile. One call at a time;
- * what else runs is measured along. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
+ * what else runs is measured along. Errors: INVALID_ARGUMENT, OUT_OF_MEMORY.
+ * On a context of a GPU: the rates of its memory, by one block and by all that it holds, and 0 for the rest; `cpu` is the GPU's name and `threads` its
+ * units. For people and benchmarks: no context takes them. Further errors: UNSUPPORTED (a capture is going on), DEVICE_FAULT. */
 OCT_API oct_status oct_rates_measure(struct oct_context *context, double seconds, oct_rates *rates, oct_error *error);
 
 #ifdef __cplusplus

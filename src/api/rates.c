@@ -7,6 +7,7 @@
 #include "api/device.h"
 #include "api/struct.h"
 #include "cpu/measure.h"
+#include "device/backend.h"
 #include "host/error.h"
 
 oct_status oct_rates_measure(oct_context *context, double seconds, oct_rates *out, oct_error *error)
@@ -24,6 +25,16 @@ oct_status oct_rates_measure(oct_context *context, double seconds, oct_rates *ou
     }
     if (oct__struct_write(out, &rates, sizeof(rates), sizeof(rates)) != OCT_OK) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "rates.struct_size is %u; must be the struct's sizeof, at least %zu", out->struct_size, sizeof(rates));
+    }
+    if (context->driver != NULL) {
+        const oct_status measured = oct__backend_measure(context->driver, seconds, rates.read_memory_bytes, rates.copy_memory_bytes);
+        if (measured != OCT_OK) {
+            return oct__backend_error(context->driver, measured, "measuring", where, error);
+        }
+        rates.threads = context->driver->chip.n_units;
+        snprintf(rates.cpu, sizeof(rates.cpu), "%s", context->machine.device_name);
+        snprintf(rates.source, sizeof(rates.source), "measured");
+        return oct__struct_write(out, &rates, sizeof(rates), sizeof(rates));
     }
     const oct_status status = oct__cpu_measure(&context->machine.facts, &context->allocator, &context->executor, seconds, &rates);
     if (status != OCT_OK) {

@@ -41,4 +41,8 @@ oct_status oct__backend_attn(oct__backend_plan *plan, const oct_attn_spec *spec,
 oct_status oct__backend_write(oct__driver *driver, const oct__variant *variant, const oct_kv_write_args *args);
 oct_status oct__backend_merge(oct__driver *driver, const oct__variant *variant, const oct_attn_merge_args *args);
 
+/* Bytes a second of the device's memory, read and copied (read and written), by one block and by as many as the device holds: medians of rounds for about
+ * `seconds`. Takes a sixteenth of the memory meanwhile, or what there is. Waits. Errors: OUT_OF_MEMORY, UNSUPPORTED (a capture), DEVICE_FAULT. */
+oct_status oct__backend_measure(oct__driver *driver, double seconds, double read[2], double copy[2]);
+
 #endif

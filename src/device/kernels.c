@@ -6,4 +6,5 @@
 #include "device/attn_mma.h"
 #include "device/attn_tile.h"
 #include "device/kv_write.h"
+#include "device/measure.h"
 #include "device/plan_step.h"

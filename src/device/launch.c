@@ -437,3 +437,21 @@ bool oct__dev_pack_merge(const oct__dev_chip *chip, const oct_attn_merge_args *a
     oct__dev_grid(blocks == 0 ? 1 : blocks < most ? blocks : most, launch);
     return vectors > 0;
 }
+
+/* ---- measuring -------------------------------------------------------------------------------------------------------------------- */
+
+enum { MEASURE_BLOCKS_A_UNIT = 8, MEASURE_LANES = 256 };
+
+uint64_t oct__dev_measure_words(const oct__dev_chip *chip)
+{
+    return (uint64_t)chip->n_units * MEASURE_BLOCKS_A_UNIT * MEASURE_LANES;
+}
+
+void oct__dev_pack_measure(const oct__dev_chip *chip, const void *from, void *to, uint32_t *left, uint64_t steps, bool one_block, oct__measure_params *params,
+                           oct__dev_launch *launch)
+{
+    const uint64_t most = one_block ? 1 : (uint64_t)chip->n_units * MEASURE_BLOCKS_A_UNIT;
+    *params = (oct__measure_params){ .from = from, .to = to, .left = left, .steps = steps };
+    *launch = (oct__dev_launch){ .kernel = "measure", .threads = MEASURE_LANES };
+    oct__dev_grid(steps < most ? steps : most, launch);
+}

@@ -93,4 +93,13 @@ void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, 
 /* False: there is nothing to merge. */
 bool oct__dev_pack_merge(const oct__dev_chip *chip, const oct_attn_merge_args *args, oct__merge_params *params, oct__dev_launch *launch);
 
+/* ---- measuring -------------------------------------------------------------------------------------------------------------------- */
+
+/* Words that `left` of oct__measure_params needs. */
+uint64_t oct__dev_measure_words(const oct__dev_chip *chip);
+
+/* steps >= 1. to: NULL for reading alone. one_block: by one block instead of as many as the chip holds. */
+void oct__dev_pack_measure(const oct__dev_chip *chip, const void *from, void *to, uint32_t *left, uint64_t steps, bool one_block, oct__measure_params *params,
+                           oct__dev_launch *launch);
+
 #endif

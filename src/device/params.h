@@ -250,4 +250,16 @@ typedef struct oct__merge_params {
     uint32_t n_parts, heads, dim, reserved;
 } oct__merge_params;
 
+/* ---- measure ----------------------------------------------------------------------------------------------------------------- */
+
+#define OCT__MEASURE_STEP 16384u
+
+/* Reads steps * OCT__MEASURE_STEP bytes, and writes them to `to` where that is not NULL. Both 16-byte aligned. */
+typedef struct oct__measure_params {
+    const unsigned char *from;
+    unsigned char *to;
+    uint32_t *left;                        /* [blocks of the grid][256]: the exclusive or of the words that each lane has read */
+    uint64_t steps;
+} oct__measure_params;
+
 #endif

@@ -169,6 +169,48 @@ static void merges(void **state)
         assert_true(fabs((double)lse_merged[i] - expected_lse[i]) <= 1e-6 * (1.0 + fabs(expected_lse[i])));
 }
 
+/* The kernel that oct_rates_measure times: all words are read, and copied. */
+static void measures(void **state)
+{
+    enum { STEPS = 3, WORDS = STEPS * OCT__MEASURE_STEP / 4 };
+    static uint32_t words[WORDS], back[WORDS];
+    device_rig *rig = device_check_rig(WARP);
+    const size_t n_left = (size_t)oct__dev_measure_words(&rig->chip);
+    uint32_t *left = malloc(n_left * 4);
+    (void)state;
+    assert_non_null(left);
+    rng r = rng_make(78);
+    for (int i = 0; i < WORDS; i++)
+        words[i] = (uint32_t)rng_below(&r, UINT32_MAX);
+    for (int copies = 0; copies < 2; copies++) {
+        unsigned char *from = simt_alloc(rig->device, sizeof words, "from"), *to = copies ? simt_alloc(rig->device, sizeof words, "to") : NULL;
+        uint32_t *there = simt_alloc(rig->device, n_left * 4, "left"), all = 0;
+        oct__measure_params params;
+        oct__dev_launch launch;
+        simt_report report;
+        assert_int_equal(simt_copy_in(rig->device, from, words, sizeof words), 0);
+        assert_int_equal(simt_fill(rig->device, there, 0, n_left * 4), 0);
+        oct__dev_pack_measure(&rig->chip, from, to, there, STEPS, false, &params, &launch);
+        if (device_launch(rig, &launch, &params, &report) != SIMT_OK)
+            fail_msg("%s", report.text);
+        assert_int_equal(simt_copy_out(rig->device, left, there, n_left * 4), 0);
+        for (size_t i = 0; i < n_left; i++)
+            all ^= left[i];
+        for (int i = 0; i < WORDS; i++)
+            all ^= words[i];
+        assert_int_equal(all, 0);
+        if (to != NULL) {
+            assert_int_equal(simt_copy_out(rig->device, back, to, sizeof words), 0);
+            assert_memory_equal(back, words, sizeof words);
+        }
+        simt_free(rig->device, from);
+        simt_free(rig->device, to);
+        simt_free(rig->device, there);
+    }
+    free(left);
+    print_message("measure/%u judged on 2 cases\n", (unsigned)WARP);
+}
+
 static void every_kernel_ran(void **state)
 {
     const simt_kernel *kernel;
@@ -285,6 +327,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(writes),
         cmocka_unit_test(checked_writes),
         cmocka_unit_test(merges),
+        cmocka_unit_test(measures),
         cmocka_unit_test(every_kernel_ran),
         cmocka_unit_test(missing_waits),
     };

@@ -1,5 +1,5 @@
 /* problem_door_gpu.c: in the place of parity/problem_door.c: the tests that run problems through it, tests/faults among them, run on a context of a GPU
- * (GPU_WHAT, on the fake driver) instead, over every row that it chooses among. */
+ * (GPU_WHAT, on the fake driver or a vendor's) instead, over every row that it chooses among. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static gpu *the_gpu(void)
 
 const oct__variant *problem_rows(uint32_t *n)
 {
-    return oct__variants_of(strcmp(GPU_WHAT, "fake:hip") == 0 ? OCT__DEVICE_HIP : OCT__DEVICE_CUDA, n);
+    return oct__variants_of(strstr(GPU_WHAT, "hip") != NULL ? OCT__DEVICE_HIP : OCT__DEVICE_CUDA, n);
 }
 
 /* context and way are the CPU's matter. */
@@ -38,6 +38,6 @@ problem_outcome problem_run(problem *p, oct_context *context, const char *force,
     outcome.info.struct_size = sizeof outcome.info;
     if (device_run_problem(g->context, g->stream, p, NULL, force, &outcome.info, why, sizeof why) != 0)
         outcome.status = strstr(why, "unsupported") != NULL ? OCT_UNSUPPORTED : OCT_DEVICE_FAULT;
-    snprintf(outcome.text, sizeof outcome.text, "%.200s %.100s", why, fake_report(g->fake));
+    snprintf(outcome.text, sizeof outcome.text, "%.200s %.100s", why, g->fake != NULL ? fake_report(g->fake) : "");
     return outcome;
 }

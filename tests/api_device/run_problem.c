@@ -107,7 +107,7 @@ static void send_batch(device_problem *d, const problem *p)
 
 void device_problem_send(device_problem *d, oct_context *context, void *stream, problem *p, const problem *owner)
 {
-    const problem *o = owner != NULL ? owner : p;
+    const problem *o = owner != NULL ? owner : p->owner != NULL ? p->owner : p;
     device_arrays *a = &d->arrays;
     memset(d, 0, sizeof *d);
     a->context = context;
@@ -132,7 +132,8 @@ void device_problem_send(device_problem *d, oct_context *context, void *stream, 
     d->args.sink = device_send_guard(a, &o->sink, 0);
     d->args.mask = device_send_guard(a, &o->mask, 0);
     d->spec.max_sequences = p->shape.n_sequences > 0 ? (uint32_t)p->shape.n_sequences : 1;
-    d->spec.max_rows = p->rows > 0 ? p->rows : 1;
+    const int32_t rows = p->qo_indptr[p->shape.n_sequences];   /* a test may judge fewer */
+    d->spec.max_rows = rows > 0 ? rows : 1;
     d->spec.max_keys = 1;
     for (int64_t b = 0; b < p->shape.n_sequences; b++)
         d->spec.max_keys = p->kv_len[b] > d->spec.max_keys ? p->kv_len[b] : d->spec.max_keys;

@@ -437,6 +437,39 @@ static void pools_live_on_the_device(void **state)
     gpu_close(&g);
 }
 
+/* ---- rates ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void rates_are_of_the_devices_memory(void **state)
+{
+    (void)state;
+    gpu g;
+    oct_error error = OCT_ERROR_INIT;
+    oct_rates rates = { .struct_size = sizeof rates };
+    void *memory;
+    must(gpu_open(&g, what, NULL, 1, NULL, &error), &error);
+    must(oct_rates_measure(g.context, 0.1, &rates, &error), &error);
+    assert_string_equal(rates.cpu, "host executor");
+    assert_true(rates.threads > 0 && rates.read_memory_bytes[0] > 0 && rates.read_memory_bytes[1] > 0 && rates.copy_memory_bytes[0] > 0 && rates.copy_memory_bytes[1] > 0);
+    assert_true(rates.read_memory_bytes[1] < 1e12 && rates.clock_hz == 0 && rates.dot_bf16_flops[1] == 0);
+    assert_int_equal((int)g.counts.n_live, 0);
+    /* What is short, captured or lost is told, and nothing stays behind. */
+    for (size_t nth = 1; nth <= 2; nth++) {
+        g.counts.fail_at = g.counts.n_made + nth;
+        assert_int_equal(oct_rates_measure(g.context, 0.1, &rates, &error), nth == 1 ? OCT_OUT_OF_MEMORY : OCT_OK);   /* half of the second one is there */
+        assert_int_equal((int)g.counts.n_live, 0);
+    }
+    g.counts.fail_at = 0;
+    gpu_capture_begin(&g, g.stream);
+    assert_int_equal(oct_rates_measure(g.context, 0.1, &rates, &error), OCT_UNSUPPORTED);
+    (void)gpu_capture_end(&g, g.stream);
+    must(oct_device_alloc(g.context, 1, &memory), NULL);
+    oct_device_free(g.context, memory, 1);
+    g.counts.is_lost = true;
+    assert_int_equal(oct_rates_measure(g.context, 0.1, &rates, &error), OCT_DEVICE_FAULT);
+    says(&error, "measuring");
+    gpu_close(&g);
+}
+
 /* ---- recorded machines --------------------------------------------------------------------------------------------------------------- */
 
 static void recorded_machines_answer_and_run_nothing(void **state)
@@ -494,6 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(batches_and_arguments_are_checked_without_their_bytes),
         cmocka_unit_test(the_cpu_has_no_streams),
         cmocka_unit_test(pools_live_on_the_device),
+        cmocka_unit_test(rates_are_of_the_devices_memory),
         cmocka_unit_test(recorded_machines_answer_and_run_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

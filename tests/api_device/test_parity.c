@@ -1,5 +1,5 @@
 /* test_parity.c: random problems, writes and merges through the public API on a context of a GPU, against the float64 oracle. Arguments: a device as
- * in gpu.h, then library=PATH, random=N problems from seed=S on, writes=N. */
+ * in gpu.h, then library=PATH, random=N problems from seed=S on, writes=N, rows=all (every row that a problem's gates let through, instead of one). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,9 +12,11 @@
 #include "api_device/gpu.h"
 #include "api_device/run_problem.h"
 #include "parity/isolate.h"
+#include "plan/split.h"
 
 static const char *what, *library;
-static int64_t n_random = 24, n_writes = 40, first_seed = 1;
+static int64_t n_random = 60, n_writes = 40, first_seed = 1;
+static int all_rows;
 
 /* The GPU of this process: cases run in children, and a driver does not live through a fork. */
 static gpu *the_gpu(void)
@@ -52,6 +54,18 @@ static compare_bound bound_of(const gpu *g, const oct_plan_info *info, const oct
     return bound;
 }
 
+/* Whether the problem has rows for an operation of this row. */
+static int has_work(const problem *p, oct__op op)
+{
+    int has = 0;
+    for (int64_t b = 0; b < p->shape.n_sequences; b++) {
+        const int32_t q_len = p->qo_indptr[b + 1] - p->qo_indptr[b];
+        has |= q_len > 0 && (q_len <= (int32_t)OCT__DECODE_ROWS_MAX) == (op == OCT__OP_attn_decode);
+    }
+    return has;
+}
+
+/* Failures; -1: the gates of the forced row refuse the problem. */
 static int64_t check_problem(problem *p, const char *force)
 {
     gpu *g = the_gpu();
@@ -59,39 +73,56 @@ static int64_t check_problem(problem *p, const char *force)
     char why[640];
     isolate_doing("%s, forced %s", what, force != NULL ? force : "nothing");
     if (device_run_problem(g->context, g->stream, p, NULL, force, &info, why, sizeof why) != 0) {
-        if (force != NULL && strstr(why, "unsupported") != NULL) {
-            isolate_skipped();
-            return 0;
-        }
+        if (force != NULL && strstr(why, "unsupported") != NULL)
+            return -1;
         isolate_fail("%s %s", why, g->fake != NULL ? fake_report(g->fake) : "");
         return 1;
     }
     const compare_bound bound = bound_of(g, &info, &p->spec.kv);
     const compare_verdict verdict = problem_judge(p, &bound);
-    isolate_ran(info.decode_variant, verdict.max_error);
-    isolate_ran(info.extend_variant, verdict.max_error);
+    if (has_work(p, OCT__OP_attn_decode))
+        isolate_ran(info.decode_variant, verdict.max_error);
+    if (has_work(p, OCT__OP_attn_extend))
+        isolate_ran(info.extend_variant, verdict.max_error);
     if (!verdict.ok)
         isolate_fail("%s", verdict.text);
     return !verdict.ok;
 }
 
+/* Forces the table's rows from `first` on: the first one that has work and is let through, or with rows=all each of them. */
+static int64_t check_rows(problem *p, int64_t first)
+{
+    uint32_t n;
+    const oct__variant *rows = oct__variants_of(the_gpu()->context->machine.device, &n);
+    int64_t failures = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const oct__variant *row = &rows[(first + i) % n];
+        if ((row->op != OCT__OP_attn_decode && row->op != OCT__OP_attn_extend) || !has_work(p, row->op))
+            continue;
+        const int64_t found = check_problem(p, row->full_name);
+        if (found >= 0 && !all_rows)
+            return found;
+        failures += found > 0;
+    }
+    return failures;
+}
+
 static int64_t run_random(void *arg, int64_t index)
 {
-    /* Every row gets its turn, whatever the costs say. */
-    static const char *const forced[] = { NULL, "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16" };
     problem p;
     char text[PROBLEM_TEXT];
     const problem_shape s = problem_random(first_seed + index);
     (void)arg;
     problem_print(&s, text, sizeof text);
-    isolate_repeat("api_device_parity %s random=1 seed=%lld writes=0 # '%s'", what, (long long)(first_seed + index), text);
+    isolate_repeat("api_device_parity %s random=1 seed=%lld writes=0%s # '%s'", what, (long long)(first_seed + index), all_rows ? " rows=all" : "", text);
     if (problem_make(&p, &s) != 0 || problem_expect(&p) != 0) {
         isolate_fail("the problem could not be made");
         return 1;
     }
     int64_t failures = check_problem(&p, NULL);
-    if (index % 4 != 0)
-        failures += check_problem(&p, forced[index % 4]);
+    /* Every row gets its turn, whatever the costs say. */
+    if (all_rows || index % 4 != 0)
+        failures += check_rows(&p, first_seed + index);
     problem_drop(&p);
     return failures;
 }
@@ -199,11 +230,19 @@ static void every_row_ran(void **state)
 {
     (void)state;
     isolate_report();
-    if (n_random < 24)
+    if (n_random < 60)
         skip();
     static const char *const names[] = { "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16", "attn_extend.simt", "kv_write.simt", "kv_write.simt refused" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_true(isolate_n_ran(names[i]) > 0);
+    uint32_t n, n_missing = 0;
+    const oct__variant *rows = oct__variants_of(the_gpu()->context->machine.device, &n);
+    for (uint32_t i = 0; i < n && all_rows && n_random >= 200; i++)
+        if ((rows[i].op == OCT__OP_attn_decode || rows[i].op == OCT__OP_attn_extend) && isolate_n_ran(rows[i].full_name) == 0) {
+            print_error("%s never ran\n", rows[i].full_name);
+            n_missing++;
+        }
+    assert_int_equal(n_missing, 0);
 }
 
 int main(int argc, char **argv)
@@ -219,11 +258,13 @@ int main(int argc, char **argv)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
         else if (strncmp(argv[i], "writes=", 7) == 0)
             n_writes = strtoll(argv[i] + 7, NULL, 10);
+        else if (strcmp(argv[i], "rows=all") == 0)
+            all_rows = 1;
         else
             usable = 0;
     }
     if (!usable)
-        return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [writes=N]\n"), 2;
+        return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [writes=N] [rows=all]\n"), 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_problems),
         cmocka_unit_test(random_writes),

@@ -11,6 +11,7 @@ def pytest_addoption(parser):
     parser.addoption("--octavo", required=True, help="the program under test")
     parser.addoption("--root", required=True, help="the repository")
     parser.addoption("--library", required=True, help="liboctavo.a")
+    parser.addoption("--double", default="", help="the double of NVIDIA's driver, where the program has code for its GPUs")
     parser.addoption("--compiler", required=True, help="the C compiler of the build and its instrumentation, separated by '|'")
 
 

@@ -24,6 +24,8 @@ WRONG = [
     (["help", "bench", "dance"], "dance"),
     (["help", "bench", "attn", "more"], "more"),
     (["bench", "attn", "--frobnicate"], "--frobnicate"),
+    (["bench", "steps", "--chunk", "4", "--conc", "4"], "--chunk"),
+    (["bench", "steps", "--heads", "8/2,4/2"], "one value"),
     (["bench", "attn", "stray"], "stray"),
     (["bench", "attn", "--op", "attn"], "--op"),
     (["bench", "attn", "--op", "attn_decode,"], "--op"),
@@ -148,6 +150,44 @@ def test_ggml_takes_part(octavo, rates):
     assert "q8_0" in result.err and {row["k_format"] for row in json.loads(result.out)} == {"e4m3fn", "f16", "bf16"}
 
 
+# ---- on a GPU: here the double of its driver, which runs the kernels on the host --------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cuda(request):
+    double = request.config.getoption("--double")
+    if not double:
+        pytest.skip("this build has no code for GPUs")
+    return ["--device", "cuda", "--device-library", double]
+
+
+def test_operations_on_a_gpu(octavo, cuda):
+    small = ["-r", "1", "--heads", "2/1", "--dim", "32", "--kv-len", "32", "--batch", "2"]
+    rows = json.loads(octavo("bench", "attn", *cuda, *small, "--op", "kv_write,attn_decode,attn_extend,attn_merge", "--q-len", "2,20", "--warm", "-o", "json").out)
+    assert [(row["op"], row["q_len"]) for row in rows] == [("kv_write", 2), ("kv_write", 20), ("attn_decode", 2), ("attn_extend", 20), ("attn_merge", 2), ("attn_merge", 20)]
+    for row in rows:
+        assert list(row) == KEYS
+        assert row["variant"].startswith(row["op"] + ".") and row["device"] == "a double of an H200" and row["threads"] == 3
+        assert 0 < row["ns_min"] <= row["ns_median"] and row["gbps"] > 0 and row["fraction_of_limit"] > 0
+    cold = ["bench", "attn", *cuda, "-r", "1", "--heads", "2/1", "--dim", "32", "--kv-len", "32"]
+    every = json.loads(octavo(*cold, "--all-variants", "-o", "json").out)
+    assert {"attn_decode.simt4", "attn_decode.mma_8_8_128", "attn_decode.sm90a_8_8_64_8"} <= {row["variant"] for row in every}
+    forced = octavo(*cold, "--force", "attn_decode.simt8").out
+    assert "a double of an H200" in forced and "attn\\_decode.simt8" in forced and "cold: caches flushed" in forced and "copied at" in forced
+
+
+def test_regret_on_a_gpu(octavo, cuda):
+    report = json.loads(octavo("bench", "regret", *cuda, "--problems", "1", "--first", 121, "--budget", "1", "-o", "json").out)
+    assert report["problems"] == 1 and report["cpu"] == "a double of an H200" and report["threads"] == 3
+
+
+@pytest.mark.parametrize("typed, named", [(["--device", "hip"], "AMD"), (["--device", "tpu"], "tpu"), (["--device", "cuda:9"], "device"), (["--device", "cuda", "-t", "2"], "-t"),
+                                          (["--device", "cuda", "--peers", "ggml"], "--peers")], ids=lambda x: " ".join(x) if isinstance(x, list) else "")
+def test_what_a_gpu_cannot_do_is_named(octavo, cuda, typed, named):
+    result = octavo("bench", "attn", *cuda[2:], *typed, check=None)
+    assert result.returncode in (1, 2) and named in result.err and result.out == ""
+
+
 # ---- regret ---------------------------------------------------------------------------------------------------------------
 
 
@@ -196,3 +236,17 @@ def test_models_in_the_form_of_llama_bench(octavo, tiny):
 def test_a_model_that_is_none_or_too_short(octavo, tiny, tmp_path):
     assert "absent.gguf" in octavo("bench", "model", "-m", tmp_path / "absent.gguf", check=1).err
     assert "longer than the model" in octavo("bench", "model", "-m", tiny, "-d", "100000", check=2).err
+
+
+def test_steps_sum_a_trace(octavo, rates):
+    """One load of two prompts: two whole chunks each, and every operation has its share."""
+    flags = ["bench", "steps", "-t", "1", "-r", "1", "--isl", "32", "--osl", "4", "--conc", "1,2", "--chunk", "16", "--heads", "2/1", "--dim", "32", *rates]
+    report = json.loads(octavo(*flags, "-o", "json").stdout)
+    assert [(load["isl"], load["conc"], load["steps"]) for load in report["loads"]] == [(32, 1, 5), (32, 2, 8)]
+    for load in report["loads"]:
+        for side in ("ours_8_bit", "bf16"):
+            parts = load[side]
+            assert all(parts[part] > 0 for part in ("write_ms", "decode_ms", "extend_ms"))
+            assert abs(parts["write_ms"] + parts["decode_ms"] + parts["extend_ms"] - parts["total_ms"]) < 1e-5
+        assert abs(load["ratio"] - load["ours_8_bit"]["total_ms"] / load["bf16"]["total_ms"]) < 1e-2
+    assert "8-bit / bf16" in octavo(*flags).stdout

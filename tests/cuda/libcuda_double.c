@@ -85,6 +85,7 @@ static int attribute(int *value, int which)
     case 16: *value = (int)double_this.n_units; return 0;
     case 36: *value = (int)double_this.memory_clock_khz; return 0;
     case 37: *value = (int)double_this.bus_bits; return 0;
+    case 38: *value = 4096; return 0;   /* second-level cache; small, so that benchmarks are */
     case 75: *value = double_this.capability / 10; return 0;
     case 76: *value = double_this.capability % 10; return 0;
     case 97: *value = (int)double_this.shared_limit_bytes; return 0;
@@ -223,3 +224,7 @@ API int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long
 API int cuGraphLaunch(void *exec, void *stream) { ON_DEVICE("cuGraphLaunch", double_graph_run(exec, stream)); }
 API int cuGraphExecDestroy(void *exec) { ON_DEVICE("cuGraphExecDestroy", (double_graph_drop(exec), 0)); }
 API int cuGraphDestroy(void *graph) { ON_DEVICE("cuGraphDestroy", (double_graph_drop(graph), 0)); }
+API int cuEventCreate(void **event, unsigned flags) { ON_DEVICE("cuEventCreate", flags != 0 ? INVALID_VALUE : double_event_make(event)); }
+API int cuEventDestroy_v2(void *event) { ON_DEVICE("cuEventDestroy_v2", (double_event_drop(event), 0)); }
+API int cuEventRecord(void *event, void *stream) { ON_DEVICE("cuEventRecord", double_event_record(event, stream)); }
+API int cuEventElapsedTime(float *milliseconds, void *from, void *to) { ON_DEVICE("cuEventElapsedTime", double_event_elapsed(milliseconds, from, to)); }

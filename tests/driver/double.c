@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/executor.h"
 
@@ -16,14 +17,17 @@ enum { DEVICES_MAX = 4, CONTEXTS_MAX = 16, QUEUE_MAX = 1024, ENTRIES_MAX = 64, F
 
 /* Both vendors' numbers. */
 enum {
-    INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700,
+    INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_IMAGE = 200, NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700,
     MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903, CAPTURE_IMPLICIT = 906
 };
 
 /* ---- what is enqueued ---------------------------------------------------------------------------------------------------------------- */
 
+typedef struct event { struct event *next; double seconds; int has_run; } event;
+
 typedef struct work {
-    const simt_kernel *kernel;      /* NULL: a copy from data, or a fill */
+    const simt_kernel *kernel;      /* NULL: a copy from data, a fill, or */
+    event *event;                   /* a note of the time */
     uint32_t grid_x, grid_y, shared_bytes;
     void *to, *data;                /* data: parameters, or bytes to copy */
     size_t bytes;
@@ -93,6 +97,7 @@ static allocation *allocations;
 static double_module *modules;
 static stream *streams;
 static graph *graphs;
+static event *events;
 static list queue;
 static double_context contexts[DEVICES_MAX];
 static int lost;                    /* the error that every call gives */
@@ -127,6 +132,8 @@ void double_reset(const double_chip *chip)
     }
     while (graphs != NULL)
         double_graph_drop(graphs);
+    while (events != NULL)
+        double_event_drop(events);
     list_clear(&queue);
     simt_close(memory);
     memory = NULL;
@@ -244,6 +251,13 @@ static simt_device *the_memory(void)
 
 static int run(const work *w)
 {
+    if (w->event != NULL) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        w->event->seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+        w->event->has_run = 1;
+        return 0;
+    }
     if (the_memory() == NULL)
         return LAUNCH_FAILED;
     if (w->kernel == NULL) {
@@ -605,4 +619,52 @@ int double_wait(void *on)
         return INVALID_HANDLE;
     const int error = lost != 0 ? lost : forbid_on(on);
     return error != 0 ? error : drain();
+}
+
+/* ---- events ----------------------------------------------------------------------------------------------------------------------------- */
+
+static int is_event(const void *candidate)
+{
+    const event *e = events;
+    while (e != NULL && e != candidate)
+        e = e->next;
+    return e != NULL;
+}
+
+int double_event_make(void **made)
+{
+    event *e = calloc(1, sizeof *e);
+    *made = e;
+    if (e == NULL)
+        return OUT_OF_MEMORY;
+    e->next = events;
+    events = e;
+    return 0;
+}
+
+void double_event_drop(void *dropped)
+{
+    for (event **at = &events; *at != NULL; at = &(*at)->next)
+        if (*at == dropped) {
+            *at = ((event *)dropped)->next;
+            free(dropped);
+            return;
+        }
+}
+
+int double_event_record(void *noted, void *stream_of_it)
+{
+    if (!is_event(noted) || !is_stream(stream_of_it))
+        return INVALID_HANDLE;
+    ((event *)noted)->has_run = 0;
+    return enqueue(stream_of_it, (work){ .event = noted });
+}
+
+int double_event_elapsed(float *milliseconds, const void *from, const void *to)
+{
+    if (!is_event(from) || !is_event(to))
+        return INVALID_HANDLE;
+    const event *a = from, *b = to;
+    *milliseconds = (float)((b->seconds - a->seconds) * 1e3);
+    return a->has_run && b->has_run ? 0 : NOT_READY;
 }

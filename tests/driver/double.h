@@ -83,6 +83,12 @@ int double_graph_copy(void **copy, const void *graph);
 int double_graph_run(void *graph, void *stream);
 void double_graph_drop(void *graph);
 
+/* Events note when the device came by. */
+int double_event_make(void **made);
+void double_event_drop(void *dropped);
+int double_event_record(void *noted, void *stream);
+int double_event_elapsed(float *milliseconds, const void *from, const void *to);   /* of two that have run */
+
 int double_copy_in(void *to, const void *from, size_t bytes, void *stream);
 int double_copy_out(void *to, const void *from, size_t bytes, void *stream);
 int double_fill(void *to, uint8_t byte, size_t bytes, void *stream);

@@ -93,7 +93,7 @@ static int64_t run_mates(void *arg, int64_t index)
     problem_shape s = problem_plain(1400);
     problem all, view;
     problem_part parts[SEQUENCES];
-    float first_out[4 * 64], first_lse[4];
+    float first_out[4 * 192], first_lse[4];
     char force[96];
     int64_t failures = 0;
     rng r = rng_make(1400);
@@ -102,6 +102,7 @@ static int64_t run_mates(void *arg, int64_t index)
         return 0;
     if (!fault_formats_for(&s, (uint32_t)index))
         return 1;
+    const size_t out_bytes = 4 * (size_t)s.dim_v * sizeof(float);
     s.deterministic = 1;
     s.n_sequences = s.n_lengths = SEQUENCES;
     for (int i = 0; i < SEQUENCES; i++) {
@@ -134,11 +135,11 @@ static int64_t run_mates(void *arg, int64_t index)
         for (int32_t i = 0; i < n && outcome.status == OCT_OK; i++) {
             if (parts[i].sequence != 0)
                 continue;
-            const float *out = (const float *)view.out.at + (size_t)i * 4 * 64, *lse = (const float *)view.lse.at + (size_t)i * 4;
+            const float *out = (const float *)view.out.at + (size_t)i * 4 * (size_t)s.dim_v, *lse = (const float *)view.lse.at + (size_t)i * 4;
             if (trial == 0) {
-                memcpy(first_out, out, sizeof first_out);
+                memcpy(first_out, out, out_bytes);
                 memcpy(first_lse, lse, sizeof first_lse);
-            } else if (memcmp(first_out, out, sizeof first_out) != 0 || memcmp(first_lse, lse, sizeof first_lse) != 0) {
+            } else if (memcmp(first_out, out, out_bytes) != 0 || memcmp(first_lse, lse, sizeof first_lse) != 0) {
                 isolate_fail("other bits among %d mates, at place %d", n - 1, i);
                 failures++;
             }
@@ -189,8 +190,8 @@ static int64_t run_repeats(void *arg, int64_t index)
 void fault_I3_batch_mates_do_not_change_bits(void **state)
 {
     (void)state;
-    RUN_CASES("I3 mates", 8, 240, run_mates);
-    RUN_CASES("I3 repeats", 16, 120, run_repeats);
+    RUN_CASES("I3 mates", FAULT_PAIRS_MAX, 240, run_mates);
+    RUN_CASES("I3 repeats", 2 * FAULT_PAIRS_MAX, 120, run_repeats);
 }
 
 /* ---- J1 ------------------------------------------------------------------------------------------------------- */
@@ -221,11 +222,21 @@ static problem_shape long_shape(int32_t keys, int64_t kind, int extend)
 
 static int same_formats(const problem_shape *a, const problem_shape *b)
 {
-    return a->k_dtype == b->k_dtype && a->v_dtype == b->v_dtype;
+    return a->k_dtype == b->k_dtype && a->v_dtype == b->v_dtype && a->dim_k == b->dim_k && a->dim_v == b->dim_v;
+}
+
+/* The formats and dims that pair i takes, its dims 128 where they may be; 0: none. */
+static int formats_of(problem_shape *s, uint32_t i)
+{
+    *s = problem_plain(1500);
+    s->dim_k = s->dim_v = 128;
+    return fault_formats_for(s, i);
 }
 
 static void set_formats_of(problem_shape *s, const problem_shape *formats)
 {
+    s->dim_k = formats->dim_k;
+    s->dim_v = formats->dim_v;
     s->k_dtype = formats->k_dtype;
     s->v_dtype = formats->v_dtype;
     s->k_scale_mode = formats->k_scale_mode;
@@ -234,8 +245,8 @@ static void set_formats_of(problem_shape *s, const problem_shape *formats)
     s->v_scale_dtype = formats->v_scale_dtype;
 }
 
-/* Those pairs whose formats, as fault_formats_for gives them, are these. The worst error of each; the needle's value must be the output, and the flat mean within 1 %. */
-static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64_t kind, int extend, double worst[8])
+/* Those pairs whose formats and dims, as formats_of gives them, are these. The worst error of each; the needle's value must be the output, and the flat mean within 1 %. */
+static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64_t kind, int extend, double worst[FAULT_PAIRS_MAX])
 {
     problem_shape s = long_shape(keys, kind, extend);
     problem p;
@@ -245,9 +256,9 @@ static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64
     if (problem_make(&p, &s) != 0 || problem_expect(&p) != 0)
         return 1;
     problem_print(&s, text, sizeof text);
-    for (uint32_t i = 0; i < 8 && problem_pair(i, force, sizeof force); i++) {
-        problem_shape own = problem_plain(1500);
-        if (!fault_formats_for(&own, i) || !same_formats(&own, formats))
+    for (uint32_t i = 0; i < FAULT_PAIRS_MAX && problem_pair(i, force, sizeof force); i++) {
+        problem_shape own;
+        if (!formats_of(&own, i) || !same_formats(&own, formats))
             continue;
         isolate_doing("%s over %d keys, kind %lld", force, keys, (long long)kind);
         isolate_repeat("parity_one '%s'", text);
@@ -261,9 +272,9 @@ static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64
             failures++;
         }
         if (kind >= NEEDLE_START && kind <= NEEDLE_END) {
-            double needle[128];
+            double needle[192];
             oracle_vector(&p.layer, ORACLE_V, p.pages[s.needle_key / 64], (uint32_t)(s.needle_key % 64), 0, needle);
-            for (uint32_t d = 0; d < 128; d++)
+            for (uint32_t d = 0; d < p.spec.kv.dim_v; d++)
                 if (!(fabs(problem_out(&p, 0, 0, d) - needle[d]) <= fmax(1e-3, bound.watch) * p.expected.v_max[0])) {
                     isolate_fail("dim %u is %g, the needle's is %g", d, problem_out(&p, 0, 0, d), needle[d]);
                     failures++;
@@ -275,16 +286,16 @@ static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64
     return failures;
 }
 
-/* Every pair, each in the first formats that it takes. */
-static int64_t measure(int32_t keys, int64_t kind, int extend, double worst[8])
+/* Every pair, each in the first formats and dims that it takes. */
+static int64_t measure(int32_t keys, int64_t kind, int extend, double worst[FAULT_PAIRS_MAX])
 {
-    problem_shape met[3];
+    problem_shape met[FAULT_PAIRS_MAX];
     int n_met = 0;
     int64_t failures = 0;
     char force[96];
-    for (uint32_t i = 0; i < 8 && problem_pair(i, force, sizeof force); i++) {
-        problem_shape s = problem_plain(1500);
-        int is_new = fault_formats_for(&s, i);
+    for (uint32_t i = 0; i < FAULT_PAIRS_MAX && problem_pair(i, force, sizeof force); i++) {
+        problem_shape s;
+        int is_new = formats_of(&s, i);
         failures += !is_new;
         for (int j = 0; j < n_met; j++)
             is_new &= !same_formats(&s, &met[j]);
@@ -299,13 +310,13 @@ static int64_t measure(int32_t keys, int64_t kind, int extend, double worst[8])
 /* index: the kinds of decode, then those of extend; lengths from `keys` of the fast or the slow test. */
 static int64_t compare_lengths(int64_t index, const int32_t *keys, int64_t n)
 {
-    double worst[3][8] = { { 0.0 } };
+    double worst[3][FAULT_PAIRS_MAX] = { { 0.0 } };
     int64_t failures = 0;
     char text[96];
     for (int64_t i = 0; i < n; i++)
         failures += measure(keys[i], index % KINDS, (int)(index / KINDS), worst[i]);
     for (int64_t i = 1; i < n; i++)
-        for (int j = 0; j < 8 && problem_pair((uint32_t)j, text, sizeof text); j++)
+        for (int j = 0; j < FAULT_PAIRS_MAX && problem_pair((uint32_t)j, text, sizeof text); j++)
             /* Below a few units of f32, or of 16-bit weights, a ratio says nothing. */
             if (worst[i][j] > 2.0 * worst[0][j] + (problem_pair_bound((uint32_t)j).watch > 1e-4 ? 1e-3 : 5e-7)) {
                 isolate_doing("pair %d", j);

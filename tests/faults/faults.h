@@ -21,6 +21,8 @@
 #undef FAULT
 #undef SLOW_FAULT
 
+enum { FAULT_PAIRS_MAX = 32 };   /* of problem_pair: more than any table has rows */
+
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
 /* Runs the cases in children and asserts that none failed. */
@@ -33,7 +35,8 @@ int64_t fault_each_pair(problem *p, fault_body *body, void *arg);
 /* K and V formats of a shape, both the same. */
 void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode);
 
-/* Leaves the shape's formats where pair i's gates take them, else sets K to i8, and V too where that is still refused. 0: the pair takes none. */
+/* Leaves the shape's formats and head dims where pair i's gates take them, else sets others: formats first (K to i8, then V too, then those of 16 bits), then
+ * dims of 64, 128 or 192. 0: the pair takes none. */
 int fault_formats_for(problem_shape *shape, uint32_t i);
 
 #endif

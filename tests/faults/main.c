@@ -30,29 +30,49 @@ void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode)
     shape->k_scale_dtype = shape->v_scale_dtype = mode == OCT_SCALE_TOKEN_HEAD ? OCT_DTYPE_F32 : 0;
 }
 
+/* Status of pair `force` on a small problem of these formats and dims; OUT_OF_MEMORY when there is none. */
+static oct_status try_pair(const problem_shape *shape, const char *force)
+{
+    problem_shape small = *shape;
+    problem p;
+    problem_lengths(&small, 2, (int32_t[]){ 1, 20 }, (int32_t[]){ 5, 30 });
+    if (problem_make(&p, &small) != 0)
+        return OCT_OUT_OF_MEMORY;
+    const oct_status status = problem_run(&p, problem_context(1), force, RUN_WHOLE).status;
+    problem_drop(&p);
+    return status;
+}
+
 int fault_formats_for(problem_shape *shape, uint32_t i)
 {
+    static const struct { uint32_t k_dtype, k_mode, v_dtype, v_mode; } others[] = {
+        { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER }, { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD },
+        /* Rows of GPUs: */
+        { OCT_DTYPE_BF16, OCT_SCALE_NONE, OCT_DTYPE_BF16, OCT_SCALE_NONE }, { OCT_DTYPE_BF16, OCT_SCALE_NONE, OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER },
+        { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, OCT_DTYPE_F16, OCT_SCALE_NONE },
+    };
+    static const int64_t dims[] = { 0, 64, 128, 192 };   /* 0: the shape's own */
+    const problem_shape given = *shape;
     char force[96];
     if (!problem_pair(i, force, sizeof force))
         return 0;
-    for (int attempt = 0; attempt < 3; attempt++) {
-        if (attempt > 0)
-            fault_set_formats(shape, OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD);
-        if (attempt == 1) {
-            shape->v_dtype = OCT_DTYPE_E4M3FN;
-            shape->v_scale_mode = OCT_SCALE_LAYER;
-            shape->v_scale_dtype = 0;
+    for (int64_t d = 0; d < COUNT(dims); d++)
+        for (int64_t f = -1; f < COUNT(others); f++) {
+            *shape = given;
+            if (dims[d] > 0)
+                shape->dim_k = shape->dim_v = dims[d];
+            if (f >= 0) {
+                shape->k_dtype = others[f].k_dtype;
+                shape->k_scale_mode = others[f].k_mode;
+                shape->k_scale_dtype = others[f].k_mode == OCT_SCALE_TOKEN_HEAD ? OCT_DTYPE_F32 : 0;
+                shape->v_dtype = others[f].v_dtype;
+                shape->v_scale_mode = others[f].v_mode;
+                shape->v_scale_dtype = others[f].v_mode == OCT_SCALE_TOKEN_HEAD ? OCT_DTYPE_F32 : 0;
+            }
+            const oct_status status = try_pair(shape, force);
+            if (status != OCT_UNSUPPORTED)
+                return status == OCT_OK;
         }
-        problem_shape small = *shape;
-        problem p;
-        problem_lengths(&small, 2, (int32_t[]){ 1, 20 }, (int32_t[]){ 5, 30 });
-        if (problem_make(&p, &small) != 0)
-            return 0;
-        const oct_status status = problem_run(&p, problem_context(1), force, RUN_WHOLE).status;
-        problem_drop(&p);
-        if (status != OCT_UNSUPPORTED)
-            return status == OCT_OK;
-    }
     return 0;
 }
 

@@ -84,6 +84,7 @@ typedef struct problem {
     int64_t *page_at;                        /* [n_sequences + 1] into pages */
     int32_t *table_pages;                    /* as pages, with OCT_PAGE_NONE where the table says so */
     guard k, v, k_token_scale, v_token_scale, k_scale, v_scale, q, q_scale, out, out_scale, lse, sink, mask;
+    const struct problem *owner;             /* of a selected problem: whose pages, scales and sinks it reads; else NULL */
 } problem;
 
 /* 0 on success. A shape that the spec's rules refuse gives 1 and an empty problem; no memory -1. */

@@ -184,10 +184,48 @@ static const oct__variant *nth_of(oct__op op, uint32_t i, uint32_t *n)
     return found;
 }
 
+/* Whether some K, V and head dims pass both rows' gates. */
+static int can_meet(const oct__variant *a, const oct__variant *b)
+{
+    static const oct__fact facts[] = { OCT__FACT_K_DTYPE, OCT__FACT_V_DTYPE, OCT__FACT_HEAD_DIM_K, OCT__FACT_HEAD_DIM_V };
+    for (size_t f = 0; f < sizeof facts / sizeof facts[0]; f++) {
+        uint64_t set = UINT64_MAX, least = 0, most = UINT64_MAX;
+        for (uint32_t i = 0; i < a->n_gates + b->n_gates; i++) {
+            const oct__gate *gate = i < a->n_gates ? &a->gates[i] : &b->gates[i - a->n_gates];
+            if (gate->fact != facts[f])
+                continue;
+            if (gate->op == OCT__GATE_IN)
+                set &= gate->arg;
+            else if (gate->op == OCT__GATE_MIN && gate->arg > least)
+                least = gate->arg;
+            else if (gate->op == OCT__GATE_MAX && gate->arg < most)
+                most = gate->arg;
+        }
+        if (set == 0 || least > most)
+            return 0;
+    }
+    return 1;
+}
+
+/* The rows of pair i: an extend that takes the decode's formats, where there is one. */
+static void rows_of_pair(uint32_t i, const oct__variant *rows[2], uint32_t *n_decode, uint32_t *n_extend)
+{
+    rows[0] = nth_of(OCT__OP_attn_decode, i, n_decode);
+    rows[1] = nth_of(OCT__OP_attn_extend, i, n_extend);
+    for (uint32_t j = 1; rows[0] != NULL && rows[1] != NULL && j < *n_extend && !can_meet(rows[0], rows[1]); j++) {
+        uint32_t ignored;
+        const oct__variant *other = nth_of(OCT__OP_attn_extend, i + j, &ignored);
+        if (can_meet(rows[0], other))
+            rows[1] = other;
+    }
+}
+
 int problem_pair(uint32_t i, char *text, size_t size)
 {
     uint32_t n_decode, n_extend;
-    const oct__variant *decode = nth_of(OCT__OP_attn_decode, i, &n_decode), *extend = nth_of(OCT__OP_attn_extend, i, &n_extend);
+    const oct__variant *rows[2];
+    rows_of_pair(i, rows, &n_decode, &n_extend);
+    const oct__variant *decode = rows[0], *extend = rows[1];
     if (decode == NULL || extend == NULL || (i >= n_decode && i >= n_extend))
         return 0;
     snprintf(text, size, "attn_decode.%s,attn_extend.%s", decode->name, extend->name);
@@ -197,7 +235,9 @@ int problem_pair(uint32_t i, char *text, size_t size)
 compare_bound problem_pair_bound(uint32_t i)
 {
     uint32_t n;
-    return compare_bound_either(compare_bound_for(nth_of(OCT__OP_attn_decode, i, &n)), compare_bound_for(nth_of(OCT__OP_attn_extend, i, &n)));
+    const oct__variant *rows[2];
+    rows_of_pair(i, rows, &n, &n);
+    return compare_bound_either(compare_bound_for(rows[0]), compare_bound_for(rows[1]));
 }
 
 static int is_name(const char *info, const oct__variant *variant)
@@ -208,8 +248,9 @@ static int is_name(const char *info, const oct__variant *variant)
 /* Failures of one pair; -1 when its gates refuse the problem. */
 static int64_t check_pair(problem *p, uint32_t i, problem_way way)
 {
-    uint32_t n;
-    const oct__variant *used[2] = { nth_of(OCT__OP_attn_decode, i, &n), nth_of(OCT__OP_attn_extend, i, &n) };
+    uint32_t n_decode, n_extend;
+    const oct__variant *used[2];
+    rows_of_pair(i, used, &n_decode, &n_extend);
     compare_bound bound = compare_bound_of(OCT__TOL_F32);
     char force[96];
     problem_pair(i, force, sizeof force);

@@ -70,6 +70,7 @@ static int make_rows(problem *view, const problem *all, const problem_part *part
 int problem_select(problem *view, const problem *all, const problem_part *parts, int32_t n)
 {
     memset(view, 0, sizeof *view);   /* guards that stay zero are `all`'s to drop */
+    view->owner = all->owner != NULL ? all->owner : all;
     view->shape = all->shape;
     view->shape.n_sequences = n;
     view->layer = all->layer;
