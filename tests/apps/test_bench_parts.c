@@ -1,5 +1,6 @@
 /* test_bench_parts.c: the pure parts of octavo bench: what a problem amounts to against counting one by one, the grid's reach, medians and the
- * summary of regrets, and the order in which contenders are timed. */
+ * summary of regrets, the order in which contenders are timed, and the steps of a
+ * serving trace. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "apps/bench/grid.h"
 #include "apps/bench/regret_report.h"
 #include "apps/bench/timing.h"
+#include "apps/bench/trace.h"
 #include "apps/interrupt.h"
 
 bool app_interrupted(void)
@@ -221,11 +223,92 @@ static void contenders_take_turns(void **state)
     assert_int_equal(bench_time(contenders, 3, &timing), OCT_DEVICE_FAULT);
 }
 
+/* ---- traces ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct tally {
+    bench_load load;
+    uint64_t prompt_tokens, answer_tokens, steps, keys;
+    uint32_t most_decode, prompt_keys;
+} tally;
+
+static void tally_step(void *of, const bench_step *step)
+{
+    tally *const t = of;
+    assert_true(step->n_decode <= t->load.conc && step->n_decode + step->n_prompt <= t->load.chunk && step->n_decode + step->n_prompt > 0);
+    if (step->n_prompt > 0) {
+        assert_int_equal(step->prompt_keys, (t->prompt_keys == t->load.isl ? 0 : t->prompt_keys) + step->n_prompt);
+        t->prompt_keys = step->prompt_keys;
+    }
+    assert_true(step->n_decode == 0 || (step->decode_keys >= (uint64_t)step->n_decode * (t->load.isl + 1) && step->decode_keys <= (uint64_t)step->n_decode * (t->load.isl + t->load.osl)));
+    t->prompt_tokens += step->n_prompt;
+    t->answer_tokens += step->n_decode;
+    t->keys += step->decode_keys;
+    t->steps++;
+    t->most_decode = step->n_decode > t->most_decode ? step->n_decode : t->most_decode;
+}
+
+static void a_trace_does_all_of_its_load_once(void **state)
+{
+    static const bench_load loads[] = { { 64, 16, 4, 32 }, { 1, 1, 1, 2 }, { 100, 1, 7, 9 }, { 7, 40, 12, 64 }, { 640, 30, 3, 4 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof(loads) / sizeof(loads[0]); i++) {
+        const bench_load l = loads[i];
+        tally t = { .load = l };
+        assert_true(bench_trace_walk(&l, tally_step, &t));
+        assert_int_equal(t.prompt_tokens, (uint64_t)l.isl * l.conc);
+        assert_int_equal(t.answer_tokens, (uint64_t)(l.osl - 1) * l.conc);   /* the prompt's last chunk makes the first */
+        assert_int_equal(t.keys, (uint64_t)l.conc * ((uint64_t)(l.osl - 1) * l.isl + (uint64_t)(l.osl - 1) * l.osl / 2));
+        assert_int_equal(t.prompt_keys, l.isl);
+    }
+    /* By hand: chunks of 32, prompts of 64, answers of 3 tokens, two clients. P P | DP DP | DD's rest. */
+    const bench_load small = { 64, 3, 2, 32 };
+    tally t = { .load = small };
+    assert_true(bench_trace_walk(&small, tally_step, &t));
+    assert_int_equal(t.steps, 7);   /* 32 32, then beside an answer 31 31, then 2, then one answer's two tokens alone */
+    assert_int_equal(t.most_decode, 1);
+}
+
+static void shapes_hold_what_they_stand_for(void **state)
+{
+    const bench_load load = { 640, 30, 6, 64 };
+    static bench_shapes shapes;
+    static double seconds[BENCH_SHAPES_MAX];
+    double sums[BENCH_OPS];
+    uint32_t calls[BENCH_OPS] = { 0, 0, 0, 0 };
+    (void)state;
+    shapes = (bench_shapes){ .n = 0 };
+    assert_true(bench_shapes_add(&shapes, &load) && bench_shapes_add(&shapes, &(bench_load){ 64, 30, 6, 64 }));
+    assert_false(shapes.is_full);
+    for (uint32_t i = 0; i < shapes.n; i++) {
+        bench_problem p = { .op = shapes.item[i].op, .heads_q = 4, .heads_kv = 2, .dim_k = 64, .dim_v = 64, .batch = shapes.item[i].batch, .q_len = shapes.item[i].q_len,
+                            .kv_len = shapes.item[i].kv_len };
+        assert_true(p.batch <= load.conc && p.q_len <= p.kv_len && p.q_len > 0);
+        seconds[i] = 1.0;
+        calls[p.op] += shapes.item[i].steps[0];
+        for (uint32_t j = 0; j < i; j++) {
+            assert_false(shapes.item[i].op == shapes.item[j].op && shapes.item[i].batch == shapes.item[j].batch && shapes.item[i].q_len == shapes.item[j].q_len &&
+                         shapes.item[i].kv_len == shapes.item[j].kv_len);
+        }
+    }
+    bench_shapes_sum(&shapes, 0, seconds, sums);
+    assert_close(sums[BENCH_WRITE], shapes.n_steps[0]);   /* every step writes */
+    assert_close(sums[BENCH_DECODE], calls[BENCH_DECODE]);
+    assert_close(sums[BENCH_EXTEND], calls[BENCH_EXTEND]);
+    assert_true(calls[BENCH_EXTEND] >= 60 && calls[BENCH_DECODE] >= 29 && calls[BENCH_DECODE] < shapes.n_steps[0]);
+    bench_problem p;
+    assert_true(bench_step_shape(&load, &(bench_step){ 5, 5 * 641, 59, 640 }, BENCH_DECODE, &p) && p.batch == 6 && p.kv_len == 655);
+    assert_true(bench_step_shape(&load, &(bench_step){ 5, 5 * 641, 59, 630 }, BENCH_EXTEND, &p) && p.q_len == 60 && p.kv_len == 640);
+    assert_true(bench_step_shape(&load, &(bench_step){ 5, 5 * 641, 0, 0 }, BENCH_WRITE, &p) && p.q_len == 8);
+    assert_false(bench_step_shape(&load, &(bench_step){ 5, 5 * 641, 0, 0 }, BENCH_EXTEND, &p) || bench_step_shape(&load, &(bench_step){ 0, 0, 64, 64 }, BENCH_DECODE, &p));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_counted_pair_by_pair), cmocka_unit_test(a_limit_is_the_lower_roof), cmocka_unit_test(the_grid_reaches_what_it_promises),
         cmocka_unit_test(medians_and_quantiles),             cmocka_unit_test(a_ratio_is_taken_round_by_round), cmocka_unit_test(a_summary_finds_the_worst),
+        cmocka_unit_test(a_trace_does_all_of_its_load_once),
+        cmocka_unit_test(shapes_hold_what_they_stand_for),
         cmocka_unit_test(contenders_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
