@@ -249,4 +249,4 @@ def test_steps_sum_a_trace(octavo, rates):
             assert all(parts[part] > 0 for part in ("write_ms", "decode_ms", "extend_ms"))
             assert abs(parts["write_ms"] + parts["decode_ms"] + parts["extend_ms"] - parts["total_ms"]) < 1e-5
         assert abs(load["ratio"] - load["ours_8_bit"]["total_ms"] / load["bf16"]["total_ms"]) < 1e-2
-    assert "8-bit / bf16" in octavo(*flags).stdout
+    assert b"8-bit / bf16" in octavo(*flags).stdout
