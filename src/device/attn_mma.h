@@ -1,5 +1,5 @@
-/* attn_mma.h: attention on the matrix units (tile.h), 16-bit operands, f32 state. 8-bit pages become f16 exactly; q and the weights are rounded to
- * f16 (bf16 over bf16 pages). Keys come through attn_ring.h, 16 at a time.
+/* attn_mma.h: attention on the matrix units (tile.h), f32 state. 8-bit pages are multiplied as they are stored where the chip does that (attn_score.h, tile_b_of_codes), q
+ * and the weights then being pairs of codes; else they become f16 exactly, and q and the weights are rounded to f16 (bf16 over bf16 pages). Keys come through attn_ring.h, 16 at a time.
  *
  * Decode: the warps of a block take turns at the tiles of the span, each with a running state of its own for all vectors of the block (TILE_VECTORS);
  * the states are merged at the end, so that nothing waits inside the loop but for memory. Extend: the warps share the keys and each has
@@ -23,112 +23,17 @@
 #define OCT_DEVICE_ATTN_MMA_H
 
 #include "device/attn_finish.h"
-#include "device/attn_ring.h"
-
-#define MMA_WARPS (OCT__MMA_LANES / WARP)
-
-/* Tiles of vectors of a warp; wide rows leave no registers for a second one. */
-#define MMA_N_MAX 2u
-DEV uint32_t form_n(const mma_form f)
-{
-    return f.is_extend && f.dim <= 128 ? 2u : 1u;
-}
-
-/* Vectors of a block. */
-DEV uint32_t form_vectors(const mma_form f)
-{
-    return f.is_extend ? MMA_WARPS * form_n(f) * TILE_VECTORS : TILE_VECTORS;
-}
-
-/* Of q, 16-byte chunks of K in a lane; of o, groups of runs and floats in a lane, for one tile of vectors. */
-#define FORM_CK(f) ((f).dim * (f).k_size / 64)
-#define FORM_GV(f) ((f).dim / (TILE_V_RUN((f).v_size) * TILE_V_POSITIONS))
-#define FORM_O(f) (FORM_GV(f) * TILE_M(TILE_V_RUN((f).v_size)) * 4)
-#define FORM_Q(f) (FORM_CK(f) * (16 / (f).k_size / 4) * 2)
-/* Long rows of q stay in shared memory, as fragments: registers hold the output. */
-#define FORM_Q_IS_SHARED(f) ((f).dim > 128)
-
-/* What a warp knows of its tile. */
-typedef struct mma_tile {
-    const oct__attn_params *p;
-    head_cut cut;
-    uint32_t n_vectors, vector0;           /* of the block; the warp's first */
-    int32_t pos0, mask_key0;
-    uint32_t open0, open1, some0, some1;    /* keys that every row of the warp's vectors sees; that some row may see */
-    int64_t row0;
-    /* shared: of the block */
-    float *q, *factor, *m, *z;
-    /* of the lane's own vectors */
-    float own_factor[MMA_N_MAX * TILE_OWN];   /* of a raw score */
-    uint32_t own_row[MMA_N_MAX * TILE_OWN];
-    int is_own[MMA_N_MAX * TILE_OWN];         /* the vector exists */
-} mma_tile;
-
-/* Vector of the block that the lane owns as its j-th of tile i. */
-DEV uint32_t mma_vector(const mma_tile *t, uint32_t i, uint32_t j)
-{
-    return t->vector0 + i * TILE_VECTORS + tile_own_vector(j);
-}
-
-/* ---- scores --------------------------------------------------------------------------------------------------------------------------- */
-
-/* A lane's word pair of q's fragments in shared memory, which take q's place; decode's warps have the same ones. */
-DEV uint8_t *mma_q_fragment(const mma_tile *t, const mma_form f, uint32_t pair)
-{
-    const uint32_t warp = f.is_extend ? tid() / WARP : 0;
-    return (uint8_t *)t->q + ((warp * form_n(f) * (FORM_Q(f) / 2) + pair) * WARP + tid() % WARP) * 8;
-}
-
-/* s[n][4] = K q of the tile, raw. q: [n][steps][2] words. */
-DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
-{
-    const uint32_t steps = dtype >= OCT_DTYPE_E4M3FN ? 4 : 2;   /* of a chunk */
-    float odd[4 * MMA_N_MAX];                                   /* of every other step: two chains of products that wait for each other */
-    UNROLL
-    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] = odd[i] = 0.0f;
-    }
-    UNROLL
-    for (uint32_t c = 0; c < FORM_CK(f); c++) {
-        u32x4 chunk[TILE_K_ROWS];
-        UNROLL
-        for (uint32_t i = 0; i < TILE_K_ROWS; i++) {
-            chunk[i] = shared_load_16(ring_chunk(rows, form_k_row(f), tile_k_key(i), tile_part() + 4 * c));
-        }
-        UNROLL
-        for (uint32_t n = 0; n < steps; n++) {
-            uint32_t row[TILE_K_ROWS * 2], a[TILE_A];
-            UNROLL
-            for (uint32_t i = 0; i < TILE_K_ROWS; i++) {
-                const uint32_t word[4] = { chunk[i].x, chunk[i].y, chunk[i].z, chunk[i].w };
-                if (dtype >= OCT_DTYPE_E4M3FN) {
-                    to_16(word[n], dtype, row + 2 * i);
-                } else {
-                    row[2 * i] = word[2 * n % 4];
-                    row[2 * i + 1] = word[(2 * n + 1) % 4];
-                }
-            }
-            tile_a_of_k(row, a);
-            UNROLL
-            for (uint32_t i = 0; i < form_n(f); i++) {
-                const uint32_t at = i * FORM_Q(f) + (c * steps + n) * 2;
-                if (FORM_Q_IS_SHARED(f)) {
-                    const u32x2 two = shared_load_8(mma_q_fragment(t, f, at / 2));
-                    const uint32_t b[2] = { two.x, two.y };
-                    tile_mma((n % 2 ? odd : s) + 4 * i, a, b, dtype == OCT_DTYPE_BF16);
-                } else {
-                    tile_mma((n % 2 ? odd : s) + 4 * i, a, q + at, dtype == OCT_DTYPE_BF16);
-                }
-            }
-        }
-    }
-    UNROLL
-    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] += odd[i];
-    }
-}
+#include "device/attn_score.h"
 
 /* ---- output --------------------------------------------------------------------------------------------------------------------------- */
+
+/* What sums over V of this format come out multiplied by, inverted. */
+DEV float mma_weight_unit(uint32_t dtype)
+{
+    return TILE_FP8(OCT_DTYPE_E4M3FN) && dtype == OCT_DTYPE_E4M3FN ? 1.0f / TILE_WEIGHT_UNIT(OCT_DTYPE_E4M3FN)
+           : TILE_FP8(OCT_DTYPE_E4M3FNUZ) && dtype == OCT_DTYPE_E4M3FNUZ ? 1.0f / TILE_WEIGHT_UNIT(OCT_DTYPE_E4M3FNUZ)
+                                                                        : 1.0f;
+}
 
 /* The lane's part of a group of runs: of each of its four keys a run of dims. */
 DEV void mma_take_v(uint8_t *rows, const mma_form f, uint32_t g, uint32_t *v)
@@ -164,13 +69,21 @@ DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtyp
         for (uint32_t i = 0; i < 4; i++) {
             word[i] = is_solo && tile_v_key(i) != only ? 0 : v[i * words + w];
         }
-        tile_pairs(word[0], word[1], dtype, pair + w * (4 / f.v_size));
-        tile_pairs(word[2], word[3], dtype, pair + run + w * (4 / f.v_size));
+        if (TILE_FP8(dtype)) {
+            tile_quads(word, pair + 4 * w);
+        } else {
+            tile_pairs(word[0], word[1], dtype, pair + w * (4 / f.v_size));
+            tile_pairs(word[2], word[3], dtype, pair + run + w * (4 / f.v_size));
+        }
     }
     UNROLL
     for (uint32_t m = 0; m < TILE_M(run); m++) {
         uint32_t a[TILE_A];
-        tile_a_of_v(pair, run, m, a);
+        if (TILE_FP8(dtype)) {
+            tile_a_of_quads(pair, m, a);
+        } else {
+            tile_a_of_v(pair, run, m, a);
+        }
         UNROLL
         for (uint32_t n = 0; n < form_n(f); n++) {
             float sum[4];
@@ -178,7 +91,11 @@ DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtyp
             for (uint32_t i = 0; i < 4; i++) {
                 sum[i] = o[n * FORM_O(f) + 4 * m + i];
             }
-            tile_mma(sum, a, b + 2 * n, dtype == OCT_DTYPE_BF16);
+            if (TILE_FP8(dtype)) {
+                tile_mma_fp8(sum, a, b + 2 * n, dtype, 1);
+            } else {
+                tile_mma(sum, a, b + 2 * n, dtype == OCT_DTYPE_BF16);
+            }
             UNROLL
             for (uint32_t i = 0; i < 4; i++) {
                 float *to = o + n * FORM_O(f) + 4 * m + i;
@@ -202,7 +119,11 @@ DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, co
         for (uint32_t i = 0; i < 4; i++) {
             p[i] = weight[4 * n + i] < 0.0f ? 0.0f : weight[4 * n + i];
         }
-        tile_b_of_weights(p, dtype == OCT_DTYPE_BF16, b + 2 * n);
+        if (TILE_FP8(dtype)) {
+            tile_b_of_codes(p, dtype, b + 2 * n);
+        } else {
+            tile_b_of_weights(p, dtype == OCT_DTYPE_BF16, b + 2 * n);
+        }
     }
     if (is_irregular && dtype != OCT_DTYPE_I8) {
         UNROLL
@@ -259,6 +180,7 @@ DEV void mma_bring_q(const mma_tile *t, const mma_form f)
     NO_UNROLL
     for (uint32_t v = tid() / WARP; v < form_vectors(f); v += MMA_WARPS) {
         float x[ROW_FLOATS], amax = 0.0f;
+        uint32_t odd = 0;
         UNROLL
         for (uint32_t i = 0; i < ROW_FLOATS; i++) {
             x[i] = 0.0f;
@@ -277,8 +199,11 @@ DEV void mma_bring_q(const mma_tile *t, const mma_form f)
         for (uint32_t i = 0; i < ROW_FLOATS; i++) {
             const uint32_t bits = oct__f32_to_bits(x[i]) & OCT__F32_ABS_MASK;
             amax = max_f32(amax, bits < OCT__F32_INF_BITS ? oct__f32_of_bits(bits) : 0.0f);
+            odd |= bits >= OCT__F32_INF_BITS;
         }
         amax = warp_max_f32(amax);
+        const float nan = oct__f32_of_bits(OCT__F32_QNAN_BITS);
+        odd = mma_takes_codes(p->layer.k.dtype) && warp_any(odd);
         uint32_t exponent = oct__f32_to_bits(amax) >> 23;   /* of the largest, biased */
         exponent = exponent < 2 ? 2 : exponent > 252 ? 252 : exponent;
         exponent = amax > 0.0f ? exponent : 127;
@@ -291,7 +216,7 @@ DEV void mma_bring_q(const mma_tile *t, const mma_form f)
             }
         }
         if (tid() % WARP == 0) {
-            SPUT(t->factor[v], oct__f32_of_bits(exponent << 23));
+            SPUT(t->factor[v], odd ? nan : oct__f32_of_bits(exponent << 23));
         }
     }
 }
@@ -425,30 +350,6 @@ DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uin
 }
 
 /* Formats become constants here. */
-DEV void mma_scores_of(const mma_tile *t, uint8_t *rows, const uint32_t *q, uint32_t dtype, const mma_form f, float *s)
-{
-    if (f.k_size == 1) {
-        switch (dtype) {
-        case OCT_DTYPE_E4M3FN:
-            mma_scores(t, rows, q, OCT_DTYPE_E4M3FN, f, s);
-            break;
-        case OCT_DTYPE_E4M3FNUZ:
-            mma_scores(t, rows, q, OCT_DTYPE_E4M3FNUZ, f, s);
-            break;
-        case OCT_DTYPE_E5M2:
-            mma_scores(t, rows, q, OCT_DTYPE_E5M2, f, s);
-            break;
-        default:
-            mma_scores(t, rows, q, OCT_DTYPE_I8, f, s);
-            break;
-        }
-    } else if (dtype == OCT_DTYPE_F16) {
-        mma_scores(t, rows, q, OCT_DTYPE_F16, f, s);
-    } else {
-        mma_scores(t, rows, q, OCT_DTYPE_BF16, f, s);
-    }
-}
-
 DEV void mma_output_of(uint8_t *rows, const float *weight, uint32_t dtype, const mma_form f, uint32_t is_irregular, float *o)
 {
     if (f.v_size == 1) {
@@ -470,26 +371,6 @@ DEV void mma_output_of(uint8_t *rows, const float *weight, uint32_t dtype, const
         mma_output(rows, weight, OCT_DTYPE_F16, f, is_irregular, o);
     } else {
         mma_output(rows, weight, OCT_DTYPE_BF16, f, is_irregular, o);
-    }
-}
-
-/* The lane's fragments of q: [n][steps][2]. */
-DEV void mma_take_q(const mma_tile *t, const mma_form f, int is_bf16, uint32_t *q)
-{
-    const uint32_t chunk = 16 / f.k_size;
-    UNROLL
-    for (uint32_t i = 0; i < form_n(f); i++) {
-        UNROLL
-        for (uint32_t c = 0; c < FORM_CK(f); c++) {
-            UNROLL
-            for (uint32_t n = 0; n < chunk / 4; n++) {
-                const uint32_t d = (tile_part() + 4 * c) * chunk + 4 * n;
-                uint32_t *to = q + i * FORM_Q(f) + (c * (chunk / 4) + n) * 2;
-                const f32x4 x = shared_load_f32x4(t->q + (t->vector0 + i * TILE_VECTORS + tile_q_vector()) * f.dim + d);
-                to[0] = is_bf16 ? pack_bf16(x.x, x.y) : pack_f16(x.x, x.y);
-                to[1] = is_bf16 ? pack_bf16(x.z, x.w) : pack_f16(x.z, x.w);
-            }
-        }
     }
 }
 
@@ -526,7 +407,7 @@ DEV void mma_gather(const mma_tile *t, const mma_form f, const mma_state *state,
                 m = max_f32(m, SGET(t->m[w * TILE_VECTORS + mma_vector(t, 0, j)]));
             }
         }
-        scale[j] = weight_of(state->m[j], m) * state->unit;
+        scale[j] = weight_of(state->m[j], m) * state->unit * mma_weight_unit(t->p->layer.v.dtype);
         is_empty[j] = state->m[j] == OCT__MINUS_INF && z[j] == 0.0f;
     }
     NO_UNROLL
@@ -610,13 +491,13 @@ DEV void mma_run(mma_tile *t, ring *r, const oct__dev_task *task, uint32_t head_
     ring_begin(r, f, held);   /* the first keys are on their way while q is brought */
     mma_bring_q(t, f);
     block_sync();
-    mma_take_q(t, f, p->layer.k.dtype == OCT_DTYPE_BF16, q);
+    mma_take_q_of(t, p->layer.k.dtype, f, q);
     UNROLL
     for (uint32_t i = 0; i < form_n(f) * TILE_OWN; i++) {
         const uint32_t vector = mma_vector(t, i / TILE_OWN, i % TILE_OWN);
         t->is_own[i] = vector < t->n_vectors;
         t->own_row[i] = vector / t->cut.n_heads;
-        t->own_factor[i] = SGET(t->factor[vector]) * (p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv));
+        t->own_factor[i] = SGET(t->factor[vector]) * (mma_q_unit(p->layer.k.dtype) * p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv));
         state.m[i] = OCT__MINUS_INF;
         state.z[i] = 0.0f;
     }

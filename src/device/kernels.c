@@ -5,6 +5,7 @@
 #include "device/attn_merge.h"
 #include "device/attn_mma.h"
 #include "device/attn_tile.h"
+#include "device/tile_probe.h"
 #include "device/kv_write.h"
 #include "device/measure.h"
 #include "device/plan_step.h"

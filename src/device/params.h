@@ -237,6 +237,17 @@ OCT__FN oct__mma_shared oct__mma_shared_of(uint32_t warp, uint32_t k_size, uint3
     return s;
 }
 
+/* ---- tile_probe ------------------------------------------------------------------------------------------------------------ */
+
+enum { OCT__PROBE_F16, OCT__PROBE_BF16, OCT__PROBE_I8, OCT__PROBE_E4M3FN, OCT__PROBE_E4M3FNUZ, OCT__PROBE_FP8_WIDE, OCT__PROBE_SUMS_E4M3FN, OCT__PROBE_SUMS_E4M3FNUZ,
+       OCT__PROBE_SUMS_F16 };
+
+typedef struct oct__tile_probe_params {
+    const unsigned char *a, *b;            /* 16-byte aligned rows; tile_probe.h */
+    float *d;
+    uint32_t kind, reserved;
+} oct__tile_probe_params;
+
 /* ---- attn_merge ------------------------------------------------------------------------------------------------------------ */
 
 /* oct_attn_merge_args with device pointers: one warp a row and head. */

@@ -36,7 +36,9 @@
  *   byte_perm(a, b, selector)      four bytes of a (0..3) and b (4..7), the lowest first, by the selector's hex digits
  *   pack_f16(low, high) pack_bf16  two floats as halves, nearest even. sub_f16x2(a, b): of both halves
  *   e4m3_to_f16(word, is_fnuz, out)   four e4m3 bytes as two words of f16, exactly
- *   tile_mma, tile_transpose       the matrix units: tile.h
+ *   tile_mma..., tile_transpose    the matrix units: tile.h
+ *   encode_fp8_4(x, dtype, is_e5m2) decode_e5m2_4(word, dtype, x)   four floats that are in range into codes of `dtype`, an e4m3 that the matrix units take,
+ *                                  or of the e5m2 beside it, to nearest even; and from that e5m2 exactly back. No -0 into the fnuz formats
  *   encode_e4m3fn_8(code) encode_e5m2_8(code)   eight floats, as bits, into codes in place: those of src/number, a NaN's sign included
  *   UNROLL                         before a loop with constant bounds whose body indexes registers
  *   NO_UNROLL                      before a loop whose body is long: copies of it would cost the instruction cache and minutes of compiling

@@ -288,6 +288,85 @@ DEV void tile_mma(float *d, const uint32_t *a, const uint32_t *b, const int is_b
     d[3] = c.w;
 }
 
+/* 16x16x32, in the e4m3 of the chip and, for weights, its e5m2: fnuz on gfx942, OCP's on gfx950. The latter also has 16x16x128, whose scales are 1 here
+ * (e8m0 127 for each block of 32); 32 elements a lane, in the order of their registers. */
+#if defined(__gfx942__)
+#define TILE_FP8(dtype) ((dtype) == OCT_DTYPE_E4M3FNUZ)
+#define TILE_FP8_WIDE(dtype) (0 * (dtype))
+#else
+#define TILE_FP8(dtype) ((dtype) == OCT_DTYPE_E4M3FN)
+#define TILE_FP8_WIDE(dtype) TILE_FP8(dtype)
+#endif
+typedef int oct__s32x4_native __attribute__((ext_vector_type(4)));
+typedef int oct__s32x8_native __attribute__((ext_vector_type(8)));
+
+DEV void tile_mma_fp8(float *d, const uint32_t *a, const uint32_t *b, const uint32_t dtype, const int b_is_e5m2)
+{
+    oct__f32x4_native c = { d[0], d[1], d[2], d[3] };
+    const long wide_a = (long)(a[0] | (uint64_t)a[1] << 32), wide_b = (long)(b[0] | (uint64_t)b[1] << 32);
+    (void)dtype;
+    if (b_is_e5m2) {
+        c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(wide_a, wide_b, c, 0, 0, 0);
+    } else {
+        c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(wide_a, wide_b, c, 0, 0, 0);
+    }
+    d[0] = c.x;
+    d[1] = c.y;
+    d[2] = c.z;
+    d[3] = c.w;
+}
+
+DEV void tile_mma_fp8_wide(float *d, const uint32_t *a, const uint32_t *b)
+{
+#if defined(__gfx950__)
+    enum { FORMAT_E4M3 = 0, SCALES_OF_1 = 0x7F7F7F7F };
+    oct__f32x4_native c = { d[0], d[1], d[2], d[3] };
+    const oct__s32x8_native wide_a = { (int)a[0], (int)a[1], (int)a[2], (int)a[3], (int)a[4], (int)a[5], (int)a[6], (int)a[7] };
+    const oct__s32x8_native wide_b = { (int)b[0], (int)b[1], (int)b[2], (int)b[3], (int)b[4], (int)b[5], (int)b[6], (int)b[7] };
+    c = __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(wide_a, wide_b, c, FORMAT_E4M3, FORMAT_E4M3, 0, SCALES_OF_1, 0, SCALES_OF_1);
+    d[0] = c.x;
+    d[1] = c.y;
+    d[2] = c.z;
+    d[3] = c.w;
+#else
+    (void)d, (void)a, (void)b;
+#endif
+}
+
+DEV void tile_mma_i8(int32_t *d, const uint32_t *a, const uint32_t *b)
+{
+    oct__s32x4_native c = { d[0], d[1], d[2], d[3] };
+    c = __builtin_amdgcn_mfma_i32_16x16x32_i8((long)(a[0] | (uint64_t)a[1] << 32), (long)(b[0] | (uint64_t)b[1] << 32), c, 0, 0, 0);
+    d[0] = c.x;
+    d[1] = c.y;
+    d[2] = c.z;
+    d[3] = c.w;
+}
+
+DEV uint32_t encode_fp8_4(const float *x, const uint32_t dtype, const int is_e5m2)
+{
+    int word;
+    (void)dtype;
+    if (is_e5m2) {
+        word = __builtin_amdgcn_cvt_pk_bf8_f32(x[0], x[1], 0, false);
+        word = __builtin_amdgcn_cvt_pk_bf8_f32(x[2], x[3], word, true);
+    } else {
+        word = __builtin_amdgcn_cvt_pk_fp8_f32(x[0], x[1], 0, false);
+        word = __builtin_amdgcn_cvt_pk_fp8_f32(x[2], x[3], word, true);
+    }
+    return (uint32_t)word;
+}
+
+DEV void decode_e5m2_4(uint32_t word, const uint32_t dtype, float *x)
+{
+    const oct__f32x2_native low = __builtin_amdgcn_cvt_pk_f32_bf8((int)word, false), high = __builtin_amdgcn_cvt_pk_f32_bf8((int)word, true);
+    (void)dtype;
+    x[0] = low.x;
+    x[1] = low.y;
+    x[2] = high.x;
+    x[3] = high.y;
+}
+
 DEV float decode_e4m3fn(uint32_t byte);
 DEV float decode_e4m3fnuz(uint32_t byte);
 

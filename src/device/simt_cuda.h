@@ -277,6 +277,75 @@ DEV void tile_mma(float *d, const uint32_t *a, const uint32_t *b, const int is_b
     }
 }
 
+/* m16n8k32. sm_89 and sm_120 multiply e4m3 as it is (QMMA); for sm_90 and sm_100 ptxas makes conversions to f16 and two products of the same instruction,
+ * which the kernels' own conversions undercut: there they keep to f16. Integers are multiplied as they are everywhere (IMMA). */
+#define TILE_FP8(dtype) (OCT__HAS_QMMA && (dtype) == OCT_DTYPE_E4M3FN)
+#define TILE_FP8_WIDE(dtype) (0 * (dtype))
+#if __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+#define OCT__HAS_QMMA 1
+#else
+#define OCT__HAS_QMMA 0
+#endif
+
+DEV void tile_mma_fp8(float *d, const uint32_t *a, const uint32_t *b, const uint32_t dtype, const int b_is_e5m2)
+{
+    (void)dtype;
+#if __CUDA_ARCH__ >= 890
+    if (b_is_e5m2) {
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+        asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+#else
+    (void)d, (void)a, (void)b, (void)b_is_e5m2;
+#endif
+}
+
+DEV void tile_mma_fp8_wide(float *d, const uint32_t *a, const uint32_t *b)
+{
+    (void)d, (void)a, (void)b;
+}
+
+DEV void tile_mma_i8(int32_t *d, const uint32_t *a, const uint32_t *b)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+DEV uint32_t encode_fp8_4(const float *x, const uint32_t dtype, const int is_e5m2)
+{
+    uint32_t word = 0;
+    (void)dtype;
+#if __CUDA_ARCH__ >= 890
+    unsigned short low, high;
+    if (is_e5m2) {
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    } else {
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
+    }
+    word = low | (uint32_t)high << 16;
+#else
+    (void)x, (void)is_e5m2;
+#endif
+    return word;
+}
+
+DEV void decode_e5m2_4(uint32_t word, const uint32_t dtype, float *x)
+{
+    (void)dtype;
+    x[0] = decode_f16(word << 8 & 0xFF00u);
+    x[1] = decode_f16(word & 0xFF00u);
+    x[2] = decode_f16(word >> 8 & 0xFF00u);
+    x[3] = decode_f16(word >> 16 & 0xFF00u);
+}
+
 DEV float decode_e4m3fn(uint32_t byte);
 DEV float decode_e4m3fnuz(uint32_t byte);
 

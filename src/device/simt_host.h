@@ -37,6 +37,7 @@
 /* ---- the executor ------------------------------------------------------------------------------------------------------ */
 
 typedef enum oct__simt_op {
+    OCT__SIMT_MMA_FP8, OCT__SIMT_MMA_FP8_WIDE, OCT__SIMT_MMA_I8,
     OCT__SIMT_WARP_SYNC, OCT__SIMT_XOR, OCT__SIMT_SUM_F32, OCT__SIMT_MAX_F32, OCT__SIMT_SUM_U32, OCT__SIMT_ANY, OCT__SIMT_GROUP8_SUM,
     OCT__SIMT_TRANSPOSE, OCT__SIMT_MMA_F16, OCT__SIMT_MMA_BF16
 } oct__simt_op;
@@ -48,8 +49,12 @@ typedef enum oct__simt_atomic {
 /* A lane's fragments of D += A B, in the layout of the warp's width (tile.h). */
 typedef struct oct__simt_mma {
     float d[4];
-    uint32_t a[4], b[2];
+    int32_t n[4];                  /* d of I8 */
+    uint32_t a[8], b[8];
 } oct__simt_mma;
+
+/* argument of MMA_FP8: A and B are e4m3fn, or e4m3fnuz; B may be of the same family's e5m2. WIDE: e4m3fn. */
+enum { OCT__SIMT_IS_FNUZ = 1, OCT__SIMT_B_IS_E5M2 = 2 };
 
 /* Lane, block and number of blocks of the running lane. */
 uint32_t oct__simt_tid(void);
@@ -134,6 +139,13 @@ void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, con
 
 #define tile_transpose(v) oct__simt_transpose(v, OCT__SITE)
 #define tile_mma(d, a, b, is_bf16) oct__simt_tile_mma(d, a, b, is_bf16, OCT__SITE)
+#define tile_mma_fp8(d, a, b, dtype, b_is_e5m2) \
+    oct__simt_tile_mma_fp8(d, a, b, ((dtype) == OCT_DTYPE_E4M3FNUZ ? OCT__SIMT_IS_FNUZ : 0) | ((b_is_e5m2) ? OCT__SIMT_B_IS_E5M2 : 0), OCT__SITE)
+#define tile_mma_fp8_wide(d, a, b) oct__simt_tile_mma_wide(d, a, b, OCT__SITE)
+#define tile_mma_i8(d, a, b) oct__simt_tile_mma_i8(d, a, b, OCT__SITE)
+/* Warps of 32 stand for a GPU of sm_89 or sm_120; of 64 for gfx942 over e4m3fnuz and for gfx950 over e4m3fn. */
+#define TILE_FP8(dtype) ((dtype) == OCT_DTYPE_E4M3FN || (WARP == 64 && (dtype) == OCT_DTYPE_E4M3FNUZ))
+#define TILE_FP8_WIDE(dtype) (WARP == 64 && (dtype) == OCT_DTYPE_E4M3FN)
 
 DEV float oct__simt_xor_f32(float v, uint32_t mask, const char *site)
 {
@@ -177,6 +189,73 @@ DEV void oct__simt_tile_mma(float *d, const uint32_t *a, const uint32_t *b, int 
     oct__simt_meet(is_bf16 ? OCT__SIMT_MMA_BF16 : OCT__SIMT_MMA_F16, &m, 1, 0, site);
     for (uint32_t i = 0; i < 4; i++) {
         d[i] = m.d[i];
+    }
+}
+
+DEV void oct__simt_tile_mma_fp8(float *d, const uint32_t *a, const uint32_t *b, uint32_t kind, const char *site)
+{
+    oct__simt_mma m = { .d = { d[0], d[1], d[2], d[3] }, .b = { b[0], b[1] } };
+    for (uint32_t i = 0; i < 128 / WARP; i++) {
+        m.a[i] = a[i];
+    }
+    oct__simt_meet(OCT__SIMT_MMA_FP8, &m, 1, kind, site);
+    for (uint32_t i = 0; i < 4; i++) {
+        d[i] = m.d[i];
+    }
+}
+
+DEV void oct__simt_tile_mma_wide(float *d, const uint32_t *a, const uint32_t *b, const char *site)
+{
+    oct__simt_mma m = { .d = { d[0], d[1], d[2], d[3] } };
+    for (uint32_t i = 0; i < 8; i++) {
+        m.a[i] = a[i];
+        m.b[i] = b[i];
+    }
+    oct__simt_meet(OCT__SIMT_MMA_FP8_WIDE, &m, 1, 0, site);
+    for (uint32_t i = 0; i < 4; i++) {
+        d[i] = m.d[i];
+    }
+}
+
+DEV void oct__simt_tile_mma_i8(int32_t *d, const uint32_t *a, const uint32_t *b, const char *site)
+{
+    oct__simt_mma m = { .n = { d[0], d[1], d[2], d[3] }, .b = { b[0], b[1] } };
+    for (uint32_t i = 0; i < 128 / WARP; i++) {
+        m.a[i] = a[i];
+    }
+    oct__simt_meet(OCT__SIMT_MMA_I8, &m, 1, 0, site);
+    for (uint32_t i = 0; i < 4; i++) {
+        d[i] = m.n[i];
+    }
+}
+
+/* e5m2 of the family. e5m2fnuz is e5m2 of half the value; it has no infinity, which weights do not reach, and NaN in the negative zero's place. */
+DEV uint32_t encode_fp8_4(const float *x, const uint32_t dtype, const int is_e5m2)
+{
+    const int is_fnuz = dtype == OCT_DTYPE_E4M3FNUZ;
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t code = is_fnuz ? oct__e4m3fnuz_from_f32(x[i]) : oct__e4m3fn_from_f32(x[i]);
+        if (is_e5m2) {
+            code = oct__e5m2_from_f32(is_fnuz ? 2.0f * x[i] : x[i]);
+            if (is_fnuz) {
+                code = oct__f32_bits_are_nan(oct__f32_to_bits(x[i])) ? 0x80u : code == 0x80u ? 0u : code;
+            }
+        }
+        word |= code << (8 * i);
+    }
+    return word;
+}
+
+DEV void decode_e5m2_4(uint32_t word, const uint32_t dtype, float *x)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t code = word >> (8 * i) & 0xFFu;
+        if (dtype != OCT_DTYPE_E4M3FNUZ) {
+            x[i] = oct__f16_to_f32((uint16_t)(code << 8));
+        } else {
+            x[i] = code == 0x80u ? oct__f32_of_bits(OCT__F32_QNAN_BITS) : 0.5f * oct__f16_to_f32((uint16_t)(code << 8));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-/* tile.h: owns the matrix units as kernel texts see them: one warp, 16 keys a tile, 16-bit operands, f32 sums. Two shapes behind one set of words:
+/* tile.h: owns the matrix units as kernel texts see them: one warp, 16 keys a tile, operands of 16 or 8 bits, f32 sums. Two shapes behind one set of words:
  * mma.sync m16n8k16 of NVIDIA (warps of 32, 8 query vectors a tile) and MFMA 16x16x16 of AMD (warps of 64, 16 vectors). The host executor
  * runs both fragment layouts, so that a wrong lane is found without a GPU.
  *
@@ -20,6 +20,16 @@
  *   tile_b_of_weights(p, is_bf16, b)      from 4 scores' places to B; all lanes of the warp
  *   tile_max_over_keys(s, m), tile_sum_over_keys(z)    over the tile's keys, of each own vector; all lanes of the warp
  *   to_16(word, dtype, out)               the 4 elements of an 8-bit word as two pairs of f16, exactly. dtype: a constant
+ *
+ * Of 8-bit elements, multiplied as they are stored, in steps of 32:
+ *   TILE_FP8(dtype)                       whether the chip multiplies them so. dtype: a constant; i8: always
+ *   tile_mma_fp8(d, a, b, dtype, b_is_e5m2)   d[4] += A B. A: of dtype, an e4m3; B: the same, or the e5m2 beside it. a, b: as of tile_mma, K's rows 8 elements
+ *                                         a step; whoever calls it on a chip that has none gets nothing
+ *   TILE_FP8_WIDE(dtype), tile_mma_fp8_wide(d, a, b)   steps of 128: 8 words each of a and b, a lane's two chunks
+ *   tile_mma_i8(n, a, b)                  n[4], integers, += A B
+ *   tile_quads(w, quad)                   words of the lane's four keys, the same four dims of each, into a word for each dim
+ *   tile_a_of_quads(quad, m, a)           quad: [run]. A with every key twice: for
+ *   tile_b_of_codes(p, dtype, b)          four weights of at most 1 to B, in units of 1 / TILE_WEIGHT_UNIT(dtype), each in two codes of e5m2; all lanes of the warp
  */
 #ifndef OCT_DEVICE_TILE_H
 #define OCT_DEVICE_TILE_H
@@ -56,6 +66,44 @@ DEV void tile_pairs(uint32_t a, uint32_t b, const uint32_t dtype, uint32_t *pair
         pair[0] = byte_perm(a, b, 0x5410);
         pair[1] = byte_perm(a, b, 0x7632);
     }
+}
+
+/* Four keys, four dims: bytes change places. */
+DEV void tile_quads(const uint32_t *w, uint32_t *quad)
+{
+    const uint32_t low01 = byte_perm(w[0], w[1], 0x5140), low23 = byte_perm(w[2], w[3], 0x5140);
+    const uint32_t high01 = byte_perm(w[0], w[1], 0x7362), high23 = byte_perm(w[2], w[3], 0x7362);
+    quad[0] = byte_perm(low01, low23, 0x5410);
+    quad[1] = byte_perm(low01, low23, 0x7632);
+    quad[2] = byte_perm(high01, high23, 0x5410);
+    quad[3] = byte_perm(high01, high23, 0x7632);
+}
+
+/* Nothing may round to a negative zero, which is NaN in the fnuz formats. tiny: the smallest number of the format. */
+DEV float tile_no_negative_zero(float x, const uint32_t dtype, const float tiny)
+{
+    return dtype == OCT_DTYPE_E4M3FNUZ && (oct__f32_to_bits(x) & OCT__F32_ABS_MASK) < oct__f32_to_bits(tiny) ? 0.0f : x;
+}
+
+#define TILE_WEIGHT_UNIT(dtype) ((dtype) == OCT_DTYPE_E4M3FNUZ ? 0x1p14f : 0x1p15f)
+
+/* A weight as the nearest code and the nearest of what that leaves: within 1.6 % of it. e5m2 and not e4m3, since the smallest code must be no matter even where
+ * a hundred thousand keys have such weights: 2^-31 of the largest, as against 2^-17. */
+DEV void tile_weight_codes(const float *p, const uint32_t dtype, uint32_t *high, uint32_t *low)
+{
+    float x[4], y[4];
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        x[i] = p[i] * TILE_WEIGHT_UNIT(dtype);
+        x[i] += x[i] - x[i];   /* infinity would saturate: NaN says it */
+    }
+    *high = encode_fp8_4(x, dtype, 1);
+    decode_e5m2_4(*high, dtype, y);
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        y[i] = tile_no_negative_zero(x[i] - y[i], dtype, 0x1p-17f);
+    }
+    *low = encode_fp8_4(y, dtype, 1);
 }
 
 #if WARP == 32
@@ -142,6 +190,23 @@ DEV void tile_b_of_weights(const float *p, const int is_bf16, uint32_t *b)
 {
     b[0] = tile_transpose(is_bf16 ? pack_bf16(p[0], p[1]) : pack_f16(p[0], p[1]));
     b[1] = tile_transpose(is_bf16 ? pack_bf16(p[2], p[3]) : pack_f16(p[2], p[3]));
+}
+
+/* m16n8k32. A: as of m16n8k16 with four columns for two, 4c .. 4c + 3 and 16 more: the first codes of the four keys meet the lower columns, the second codes
+ * the upper. The weights' codes of one key travel as one half-word. */
+DEV void tile_a_of_quads(const uint32_t *quad, const uint32_t m, uint32_t *a)
+{
+    a[0] = a[2] = quad[2 * m];
+    a[1] = a[3] = quad[2 * m + 1];
+}
+
+DEV void tile_b_of_codes(const float *p, const uint32_t dtype, uint32_t *b)
+{
+    uint32_t high, low;
+    tile_weight_codes(p, dtype, &high, &low);
+    const uint32_t two = tile_transpose(byte_perm(high, low, 0x5140)), two_more = tile_transpose(byte_perm(high, low, 0x7362));
+    b[0] = byte_perm(two, two_more, 0x6420);
+    b[1] = byte_perm(two, two_more, 0x7531);
 }
 
 DEV void tile_max_over_keys(const float *s, float *m)
@@ -249,6 +314,17 @@ DEV void tile_b_of_weights(const float *p, const int is_bf16, uint32_t *b)
 {
     b[0] = is_bf16 ? pack_bf16(p[0], p[1]) : pack_f16(p[0], p[1]);
     b[1] = is_bf16 ? pack_bf16(p[2], p[3]) : pack_f16(p[2], p[3]);
+}
+
+/* 16x16x32. A: row r, columns 8h .. 8h + 7; B: the same rows of column r: first the four keys' first codes, then their second ones. */
+DEV void tile_a_of_quads(const uint32_t *quad, const uint32_t m, uint32_t *a)
+{
+    a[0] = a[1] = quad[m];
+}
+
+DEV void tile_b_of_codes(const float *p, const uint32_t dtype, uint32_t *b)
+{
+    tile_weight_codes(p, dtype, &b[0], &b[1]);
 }
 
 DEV void tile_max_over_keys(const float *s, float *m)

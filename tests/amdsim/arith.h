@@ -226,6 +226,29 @@ static inline uint32_t f32_of_fp8(uint32_t byte, int is_bf8, int is_fnuz)
     return sign | B(ldexpf((float)m * one + (e != 0 ? 1.0f : 0.0f), (int)(e != 0 ? e : 1) - bias));
 }
 
+/* To the nearest code, ties to the even one. What rounds beyond the largest is infinity where there is one, else NaN (the mode that saturates is not used); a negative
+ * number that rounds to zero gets its sign, which is NaN in the fnuz formats: no document says that it does not. */
+static inline uint32_t fp8_of_f32(uint32_t a, int is_bf8, int is_fnuz)
+{
+    const uint32_t sign = a >> 24 & 0x80, none = is_fnuz ? 0x80 : sign | (is_bf8 ? 0x7E : 0x7F), most = is_fnuz ? 0x7F : is_bf8 ? 0x7B : 0x7E;
+    const double x = (double)fabsf(F(a));
+    uint32_t low = 0, high = most + 1;   /* the last code at or below x is in [low, high) */
+    if (is_nan(a))
+        return none;
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if ((double)F(f32_of_fp8(middle, is_bf8, is_fnuz)) <= x)
+            low = middle;
+        else
+            high = middle;
+    }
+    const double below = (double)F(f32_of_fp8(low, is_bf8, is_fnuz));
+    const double step = low == most ? below - (double)F(f32_of_fp8(low - 1, is_bf8, is_fnuz)) : (double)F(f32_of_fp8(low + 1, is_bf8, is_fnuz)) - below;
+    if (x - below > step / 2 || (x - below == step / 2 && low % 2 == 1))
+        low++;
+    return low <= most ? sign | low : is_bf8 && !is_fnuz ? sign | 0x7C : none;
+}
+
 /* ---- approximations: correctly rounded here; subnormals count as zero, in and out, where the documents say so -------------------------------- */
 
 static inline float flushed(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }

@@ -130,6 +130,14 @@ const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
     return warp == 64 && index < KERNELS_MAX && kernels[index].name != NULL ? &kernels[index] : NULL;
 }
 
+simt_fp8_use simt_fp8(uint32_t warp, uint32_t dtype)
+{
+    (void)warp;
+    if (strcmp(AMDSIM_ARCH, "gfx942") == 0)
+        return dtype == OCT_DTYPE_E4M3FNUZ ? SIMT_FP8_USED : SIMT_FP8_NONE;
+    return dtype == OCT_DTYPE_E4M3FN ? SIMT_FP8_WIDE : SIMT_FP8_NONE;
+}
+
 const simt_kernel *simt_find(uint32_t warp, const char *name)
 {
     const simt_kernel *kernel;

@@ -84,7 +84,7 @@ static const uint64_t zeros64[LANES];
 void run_lanes32(wave *w, const instruction *in)
 {
     uint32_t tmp[SOURCES_MAX][LANES], r[LANES];
-    const uint32_t *from[SOURCES_MAX] = { zeros32, zeros32, zeros32, zeros32 };
+    const uint32_t *from[SOURCES_MAX] = { zeros32, zeros32, zeros32, zeros32, zeros32 };
     lanes32 io = { .r = r, .in = in };
     taint t = { ALL_LANES, 0 }, each[SOURCES_MAX];
     uint64_t exec = exec_of(w, in);
@@ -131,7 +131,7 @@ void run_lanes64(wave *w, const instruction *in)
 {
     uint64_t tmp[SOURCES_MAX][LANES], r[LANES];
     uint32_t half[LANES];
-    const uint64_t *from[SOURCES_MAX] = { zeros64, zeros64, zeros64, zeros64 };
+    const uint64_t *from[SOURCES_MAX] = { zeros64, zeros64, zeros64, zeros64, zeros64 };
     lanes64 io = { .r = r, .in = in };
     taint t = { ALL_LANES, 0 }, low = { ALL_LANES, 0 }, high = { ALL_LANES, 0 };
     const uint64_t exec = exec_of(w, in);

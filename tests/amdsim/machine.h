@@ -29,7 +29,7 @@ enum { UNUSED_PAD, UNUSED_SEXT, UNUSED_PRESERVE };
 typedef enum dpp_kind { DPP_NONE, DPP_QUAD_PERM, DPP_ROW_SHL, DPP_ROW_SHR, DPP_ROW_ROR, DPP_WAVE_SHL, DPP_WAVE_SHR, DPP_WAVE_ROL, DPP_WAVE_ROR,
                         DPP_ROW_MIRROR, DPP_ROW_HALF_MIRROR, DPP_ROW_BCAST, DPP_ROW_NEWBCAST } dpp_kind;
 
-enum { SOURCES_MAX = 4, TARGETS_MAX = 2, OPERANDS_MAX = 6 };
+enum { SOURCES_MAX = 5, TARGETS_MAX = 2, OPERANDS_MAX = 6 };
 
 typedef struct instruction {
     const struct op *op;
@@ -182,7 +182,7 @@ void require_lds_written(wave *w, const instruction *in);
 _Noreturn void raise_owed(wave *w, const instruction *in, int is_scalar, uint32_t reg, const char *verb);
 
 /* The runs of the tables' rows. */
-instruction_run run_lanes32, run_lanes64, run_packed_f32, run_packed_16, run_pk_mov, run_readlane, run_readfirstlane, run_writelane, run_mfma, run_cvt_pk_f32_fp8,
+instruction_run run_lanes32, run_lanes64, run_packed_f32, run_packed_16, run_pk_mov, run_readlane, run_readfirstlane, run_writelane, run_mfma, run_cvt_pk_f32_fp8, run_cvt_pk_fp8_f32,
     run_scalar, run_saveexec, run_branch, run_nop, run_s_load, run_global_load, run_global_store, run_global_atomic, run_lds_read, run_lds_write,
     run_lds_atomic, run_bpermute, run_permute;
 

@@ -105,6 +105,23 @@ void run_packed_16(wave *w, const instruction *in)
     write_vector(w, in, in->targets[0].reg, r, exec_of(w, in), t);
 }
 
+/* Into one half of the target, whose other half stays. */
+void run_cvt_pk_fp8_f32(wave *w, const instruction *in)
+{
+    uint32_t tmp[3][LANES], r[LANES];
+    const uint32_t *s[3];
+    const uint32_t high = in->op_sel >> 2 & 1;
+    taint t = { ALL_LANES, 0 }, of_old = { ALL_LANES, 0 };
+    for (uint32_t i = 0; i < 2; i++)
+        s[i] = read_lanes32(w, in, i, tmp[i], &t);
+    s[2] = read_lanes32(w, in, 2, tmp[2], high ? &t : &of_old);   /* a lower half comes first: what lies above it is not looked at before it is written too */
+    for (int lane = 0; lane < LANES; lane++) {
+        const uint32_t two = fp8_of_f32(s[0][lane], in->op->first, w->group->is_fnuz) | fp8_of_f32(s[1][lane], in->op->first, w->group->is_fnuz) << 8;
+        r[lane] = high ? (s[2][lane] & 0xFFFF) | two << 16 : (s[2][lane] & 0xFFFF0000) | two;
+    }
+    write_vector(w, in, in->targets[0].reg, r, exec_of(w, in), t);
+}
+
 void run_cvt_pk_f32_fp8(wave *w, const instruction *in)
 {
     uint32_t tmp[LANES], r[LANES];

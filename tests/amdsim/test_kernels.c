@@ -12,6 +12,7 @@
 
 #include "amdsim/door.h"
 #include "device/device_check.h"
+#include "device/tile_check.h"
 
 enum { WARP = 64, REASON_BYTES = 640 };
 
@@ -81,6 +82,12 @@ static int64_t run_attn(void *arg, int64_t index)
         problem_lengths(&s, 3, q_lens[i % 4], kv_lens[i % 4]);
     }
     return device_check_attn(WARP, &s);
+}
+
+static void fragments(void **state)
+{
+    (void)state;
+    assert_true(tile_check(WARP) > 20);
 }
 
 static void attention(void **state)
@@ -323,6 +330,7 @@ int main(int argc, char **argv)
         return fprintf(stderr, "the target device_code makes it\n"), 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_code_is_known),
+        cmocka_unit_test(fragments),
         cmocka_unit_test(attention),
         cmocka_unit_test(writes),
         cmocka_unit_test(checked_writes),

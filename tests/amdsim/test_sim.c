@@ -300,6 +300,8 @@ static void fp8(void **state)
 /* Codes of 0, 1, 2, 3 in each element type. */
 static uint32_t code_of(const char *type, int is_fnuz, uint32_t v)
 {
+    if (strcmp(type, "i8") == 0)
+        return v;
     static const uint32_t f16[] = { 0, 0x3C00, 0x4000, 0x4200 }, bf16[] = { 0, 0x3F80, 0x4000, 0x4040 }, e4m3[] = { 0, 0x38, 0x40, 0x44 }, e5m2[] = { 0, 0x3C, 0x40, 0x42 };
     if (strcmp(type, "f16") == 0)
         return f16[v];
@@ -315,7 +317,7 @@ static uint32_t b_at(uint32_t k, uint32_t column) { return (column * 5 + k + col
 static void run_matrix(const char *arch, const char *name, uint32_t m, uint32_t n_k, const char *type_a, const char *type_b)
 {
     const uint32_t bytes_a = strchr(type_a, '8') != NULL ? 1 : 2, n_registers = m * n_k * bytes_a / 256, n_sums = m * m / 64;
-    const int is_fnuz = strcmp(arch, "gfx942") == 0;
+    const int is_fnuz = strcmp(arch, "gfx942") == 0, is_integer = strcmp(type_a, "i8") == 0;
     char body[2048], words[32];
     memset(input, 0, sizeof input);
     for (uint32_t lane = 0; lane < 64; lane++)
@@ -344,12 +346,74 @@ static void run_matrix(const char *arch, const char *name, uint32_t m, uint32_t 
             float sum = 0.0f;
             for (uint32_t k = 0; k < n_k; k++)
                 sum += (float)(a_at(row, k) * b_at(k, column));
-            if (result(lane, 0) != B(sum + 1.0f) || result(lane, 1) != B(sum))
+            const uint32_t more = is_integer ? B(1.0f) + (uint32_t)sum : B(sum + 1.0f), alone = is_integer ? (uint32_t)sum : B(sum);
+            if (result(lane, 0) != more || result(lane, 1) != alone)
                 print_message("%s: lane %u, sum %u\n", name, lane, r);
-            assert_int_equal(result(lane, 0), B(sum + 1.0f));
-            assert_int_equal(result(lane, 1), B(sum));
+            assert_int_equal(result(lane, 0), more);
+            assert_int_equal(result(lane, 1), alone);
         }
     }
+}
+
+/* 16x16x128: lane l of A holds row l % 16, k from 32 (l / 16) on; a block of 32 has a scale. A's are 2^(l / 16) in the second byte, B's 1/2 in the third. */
+static void scaled_matrices(void **state)
+{
+    (void)state;
+    memset(input, 0, sizeof input);
+    for (uint32_t lane = 0; lane < 64; lane++)
+        for (uint32_t i = 0; i < 32; i++) {
+            const uint32_t k = lane / 16 * 32 + i;
+            input[lane * 8 + i / 4] |= code_of("fp8", 0, a_at(lane % 16, k)) << (i % 4 * 8);
+            input[512 + lane * 8 + i / 4] |= code_of("fp8", 0, b_at(k, lane % 16)) << (i % 4 * 8);
+        }
+    for (uint32_t r = 0; r < 4; r++) {
+        char body[2048];
+        snprintf(body, sizeof body, PROLOGUE "v_mul_u32_u24_e32 v1, 32, v0\nglobal_load_dwordx4 v[16:19], v1, s[6:7]\nglobal_load_dwordx4 v[20:23], v1, s[6:7] offset:16\n"
+                 "global_load_dwordx4 v[24:27], v1, s[6:7] offset:2048\nglobal_load_dwordx4 v[28:31], v1, s[6:7] offset:2064\ns_waitcnt vmcnt(0)\n"
+                 "v_lshrrev_b32_e32 v2, 4, v0\nv_add_u32_e32 v2, 0x7f, v2\nv_lshlrev_b32_e32 v2, 8, v2\nv_mov_b32_e32 v3, 0x7e0000\nv_mov_b32_e32 v4, 0x7f7f7f7f\n"
+                 "v_mfma_scale_f32_16x16x128_f8f6f4 v[32:35], v[16:23], v[24:31], 0, v2, v3 op_sel:[1,0,0] op_sel_hi:[0,1,0]\n"
+                 "v_mfma_scale_f32_16x16x128_f8f6f4 v[36:39], v[16:23], v[24:31], v[32:35], v4, v4 op_sel_hi:[0,0,0]\n"
+                 "v_mov_b32_e32 v8, v%u\nv_mov_b32_e32 v9, v%u\nv_mov_b32_e32 v10, 0\n" EPILOGUE, 32 + r, 36 + r);
+        const sim_report report = run_on("gfx950", body, 64, 0);
+        if (report.fault != SIM_OK)
+            print_message("%s\n", report.text);
+        assert_int_equal(report.fault, SIM_OK);
+        for (uint32_t lane = 0; lane < 64; lane++) {
+            float plain = 0.0f, scaled = 0.0f;
+            for (uint32_t k = 0; k < 128; k++) {
+                const float product = (float)(a_at(lane / 16 * 4 + r, k) * b_at(k, lane % 16));
+                plain += product;
+                scaled += 0.5f * (float)(1u << k / 32) * product;
+            }
+            assert_int_equal(result(lane, 0), B(scaled));
+            assert_int_equal(result(lane, 1), B(scaled + plain));
+        }
+    }
+}
+
+/* To the nearest, ties to even, into either half; the largest and what lies beyond; subnormals. */
+static void fp8_from_f32(void **state)
+{
+    static const struct { float x; uint32_t ocp, fnuz, bf8_ocp, bf8_fnuz; } cases[] = {
+        { 1.0f, 0x38, 0x40, 0x3C, 0x40 },          { 1.0625f, 0x38, 0x40, 0x3C, 0x40 },       { 1.1875f, 0x3A, 0x42, 0x3D, 0x41 },
+        { -1.125f, 0xB9, 0xC1, 0xBC, 0xC0 },       { 0.0f, 0x00, 0x00, 0x00, 0x00 },          { 240.0f, 0x77, 0x7F, 0x5C, 0x60 },
+        { 448.0f, 0x7E, 0x80, 0x5F, 0x63 },        { 0x1p-9f, 0x01, 0x02, 0x18, 0x1C },       { 0x1.8p-10f, 0x01, 0x02, 0x16, 0x1A },
+        { 0x1p-10f, 0x00, 0x01, 0x14, 0x18 },      { 0x1p-17f, 0x00, 0x00, 0x00, 0x01 },      { 57344.0f, 0x7F, 0x80, 0x7B, 0x7F },
+        { 1e9f, 0x7F, 0x80, 0x7C, 0x80 },          { NAN, 0x7F, 0x80, 0x7E, 0x80 },           { -0x1p-30f, 0x80, 0x80, 0x80, 0x80 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int is_950 = 0; is_950 < 2; is_950++) {
+            char body[512];
+            snprintf(body, sizeof body, PROLOGUE "v_mov_b32_e32 v1, 0x%x\nv_mov_b32_e32 v2, 1.0\nv_mov_b32_e32 v8, 0\nv_mov_b32_e32 v9, -1\nv_mov_b32_e32 v10, 0\n"
+                     "v_cvt_pk_fp8_f32 v8, v2, v1\nv_cvt_pk_fp8_f32 v8, v1, v2 op_sel:[0,0,1]\nv_cvt_pk_bf8_f32 v9, v1, v2\n" EPILOGUE, B(cases[i].x));
+            assert_int_equal(run_on(is_950 ? "gfx950" : "gfx942", body, 64, 0).fault, SIM_OK);
+            const uint32_t one = is_950 ? 0x38 : 0x40, code = is_950 ? cases[i].ocp : cases[i].fnuz;
+            if (result(0, 0) != (one | code << 8 | code << 16 | one << 24))
+                print_message("%g: 0x%08x\n", (double)cases[i].x, result(0, 0));
+            assert_int_equal(result(0, 0), one | code << 8 | code << 16 | one << 24);
+            assert_int_equal(result(0, 1), (is_950 ? cases[i].bf8_ocp | 0x3C00u : cases[i].bf8_fnuz | 0x4000u) | 0xFFFF0000u);
+        }
 }
 
 static void matrices(void **state)
@@ -360,6 +424,7 @@ static void matrices(void **state)
         const char *arch = is_950 ? "gfx950" : "gfx942";
         run_matrix(arch, "v_mfma_f32_16x16x16_f16", 16, 16, "f16", "f16");
         run_matrix(arch, "v_mfma_f32_16x16x16_bf16", 16, 16, "bf16", "bf16");
+        run_matrix(arch, "v_mfma_i32_16x16x32_i8", 16, 32, "i8", "i8");
         run_matrix(arch, "v_mfma_f32_32x32x8_f16", 32, 8, "f16", "f16");
         run_matrix(arch, "v_mfma_f32_32x32x8_bf16", 32, 8, "bf16", "bf16");
         for (int a = 0; a < 2; a++)
@@ -403,7 +468,9 @@ int main(void)
         cmocka_unit_test(divisions),
         cmocka_unit_test(only_on_gfx950),
         cmocka_unit_test(fp8),
+        cmocka_unit_test(fp8_from_f32),
         cmocka_unit_test(matrices),
+        cmocka_unit_test(scaled_matrices),
         cmocka_unit_test(every_instruction_has_a_case),
     };
     const int failed = test_arith() + test_ops() + test_faults();

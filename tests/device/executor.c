@@ -187,6 +187,52 @@ static void multiply(lane *lanes, uint32_t warp, int is_bf16)
             ((oct__simt_mma *)lanes[l].v)->d[i] = d[warp == 32 ? l / 4 + (i >= 2 ? 8 : 0) : l / 16 * 4 + i][warp == 32 ? l % 4 * 2 + i % 2 : l % 16];
 }
 
+/* A code of the 8-bit floats that matrix units know. */
+static float byte_of(const uint32_t *words, uint32_t i, int is_fnuz, int is_e5m2)
+{
+    const uint8_t code = (uint8_t)(words[i / 4] >> (8 * (i % 4)));
+    if (!is_e5m2)
+        return is_fnuz ? oct__e4m3fnuz_to_f32(code) : oct__e4m3fn_to_f32(code);
+    if (!is_fnuz)
+        return oct__e5m2_to_f32(code);
+    /* e5m2fnuz: bias 16, no infinity, 0x80 is NaN. */
+    const int exponent = code >> 2 & 31, mantissa = code & 3;
+    const float size = exponent == 0 ? ldexpf((float)mantissa, -17) : ldexpf((float)(4 + mantissa), exponent - 18);
+    return code == 0x80 ? NAN : code & 0x80 ? -size : size;
+}
+
+/* The same of 8-bit operands: m16n8k32, 16x16x32, and 16x16x128 of gfx950. is_i8: integers, whose sums stay below 2^24. */
+static void multiply_8(lane *lanes, uint32_t warp, uint32_t kind, uint32_t n_k, int is_i8)
+{
+    static float a[16][128], b[16][128];   /* rows of A, columns of B */
+    const int is_fnuz = kind & OCT__SIMT_IS_FNUZ, b_is_e5m2 = (kind & OCT__SIMT_B_IS_E5M2) != 0;
+    const uint32_t n_a = 16 * n_k / warp, n_b = (warp == 32 ? 8 : 16) * n_k / warp;   /* elements of a lane */
+    for (uint32_t l = 0; l < warp; l++) {
+        const oct__simt_mma *m = lanes[l].v;
+        /* m16n8k32: a word's bytes are neighbouring columns of A; the second word is eight rows down, the next two 16 columns on. */
+        for (uint32_t i = 0; i < n_a; i++) {
+            const uint32_t row = warp == 32 ? l / 4 + i / 4 % 2 * 8 : l % 16, column = warp == 32 ? l % 4 * 4 + i % 4 + i / 8 * 16 : l / 16 * n_a + i;
+            a[row][column] = is_i8 ? (float)(int8_t)(m->a[i / 4] >> (8 * (i % 4))) : byte_of(m->a, i, is_fnuz, 0);
+        }
+        for (uint32_t i = 0; i < n_b; i++) {
+            const uint32_t row = warp == 32 ? l % 4 * 4 + i % 4 + i / 4 * 16 : l / 16 * n_b + i, column = warp == 32 ? l / 4 : l % 16;
+            b[column][row] = is_i8 ? (float)(int8_t)(m->b[i / 4] >> (8 * (i % 4))) : byte_of(m->b, i, is_fnuz, b_is_e5m2);
+        }
+    }
+    for (uint32_t l = 0; l < warp; l++)
+        for (uint32_t i = 0; i < 4; i++) {
+            oct__simt_mma *m = lanes[l].v;
+            const uint32_t row = warp == 32 ? l / 4 + (i >= 2 ? 8 : 0) : l / 16 * 4 + i, column = warp == 32 ? l % 4 * 2 + i % 2 : l % 16;
+            float sum = is_i8 ? 0.0f : m->d[i];
+            for (uint32_t k = 0; k < n_k; k++)
+                sum += a[row][k] * b[column][k];
+            if (is_i8)
+                m->n[i] += (int32_t)sum;
+            else
+                m->d[i] = sum;
+        }
+}
+
 static void settle_op(simt_device *d, lane *lanes)
 {
     const uint32_t warp = d->kernel->warp;
@@ -195,6 +241,9 @@ static void settle_op(simt_device *d, lane *lanes)
         simt_tick(d);
         d->warp_time[d->warp] = d->now;
         break;
+    case OCT__SIMT_MMA_FP8: multiply_8(lanes, warp, lanes[0].argument, 32, 0); break;
+    case OCT__SIMT_MMA_FP8_WIDE: multiply_8(lanes, warp, 0, 128, 0); break;
+    case OCT__SIMT_MMA_I8: multiply_8(lanes, warp, 0, 32, 1); break;
     case OCT__SIMT_XOR: exchange(lanes, warp); break;
     case OCT__SIMT_SUM_F32: reduce_f32(lanes, warp, 0); break;
     case OCT__SIMT_MAX_F32: reduce_f32(lanes, warp, 1); break;

@@ -67,6 +67,11 @@ typedef struct simt_kernel {
 const simt_kernel *simt_find(uint32_t warp, const char *name);
 const simt_kernel *simt_nth(uint32_t warp, uint32_t index);
 
+/* Whether matrix units multiply an 8-bit float as it is stored: not at all; by an instruction that the kernels have no use for; by one that they use; by that and
+ * one of 128 elements. */
+typedef enum simt_fp8_use { SIMT_FP8_NONE, SIMT_FP8_SLOW, SIMT_FP8_USED, SIMT_FP8_WIDE } simt_fp8_use;
+simt_fp8_use simt_fp8(uint32_t warp, uint32_t dtype);
+
 /* params: copied before the first lane runs. */
 simt_fault simt_launch(simt_device *device, const simt_kernel *kernel, uint32_t grid_x, uint32_t grid_y, uint32_t dynamic_shared_bytes,
                        const void *params, simt_report *report);

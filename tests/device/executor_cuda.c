@@ -168,6 +168,12 @@ const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
     return warp == 32 && index < sizeof kernels / sizeof kernels[0] ? &kernels[index] : NULL;
 }
 
+/* The code is for sm_90a. */
+simt_fp8_use simt_fp8(uint32_t warp, uint32_t dtype)
+{
+    return warp == 32 && dtype == OCT_DTYPE_E4M3FN ? SIMT_FP8_SLOW : SIMT_FP8_NONE;
+}
+
 const simt_kernel *simt_find(uint32_t warp, const char *name)
 {
     const simt_kernel *kernel;

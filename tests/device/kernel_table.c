@@ -34,6 +34,12 @@ const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
     return at < n && (warp == 32 || warp == 64) ? &kernels[at] : NULL;
 }
 
+/* TILE_FP8 of simt_host.h, at either width. */
+simt_fp8_use simt_fp8(uint32_t warp, uint32_t dtype)
+{
+    return dtype == OCT_DTYPE_E4M3FN ? (warp == 64 ? SIMT_FP8_WIDE : SIMT_FP8_USED) : dtype == OCT_DTYPE_E4M3FNUZ && warp == 64 ? SIMT_FP8_USED : SIMT_FP8_NONE;
+}
+
 const simt_kernel *simt_find(uint32_t warp, const char *name)
 {
     const simt_kernel *kernel;

@@ -40,8 +40,12 @@ def gate(kind, text):
 
 
 PTX = ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1};",
-       "cvt.rn.f16x2.e4m3x2 %r1, %rs1;", "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2;")
-AMD = ("v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]", "v_mfma_f32_16x16x16_bf16 v[0:3], v[0:1], v[2:3], v[0:3]", "v_cvt_pk_f32_fp8_e32 v[0:1], v2")
+       "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%r1}, {%r2}, {%r3}, {%r1};", "cvt.rn.f16x2.e4m3x2 %r1, %rs1;", "cp.async.cg.shared.global.L2::128B [%r1], [%rd1], 16, %r2;")
+PTX_PROBE = ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%f1}, {%r1}, {%r2}, {%f1};", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f1};")
+AMD = ("v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]", "v_mfma_f32_16x16x16_bf16 v[0:3], v[0:1], v[2:3], v[0:3]", "v_cvt_pk_f32_fp8_e32 v[0:1], v2",
+       "v_mfma_i32_16x16x32_i8 v[0:3], v[4:5], v[6:7], v[0:3]", "v_mfma_f32_16x16x32_fp8_bf8 v[0:3], v[4:5], v[6:7], v[0:3]")
+FP8 = ("v_mfma_f32_16x16x32_fp8_fp8 v[0:3], v[4:5], v[6:7], v[0:3]",)
+SCALED = ("v_mfma_scale_f32_16x16x128_f8f6f4 v[0:3], v[4:11], v[12:19], v[0:3], v20, v20 op_sel_hi:[0,0,0]",)
 
 
 def code(kind, name, lines):
@@ -59,19 +63,35 @@ def code_gate(kind, arch, text):
         return run.returncode, " ".join(run.stderr.split())
 
 
+# Whether a kernel must have a line: by the bits of K and V in its name, and the chip.
+def is_wanted(line, name, arch):
+    if "probe" in name:
+        return line in PTX_PROBE or "16x16x32_fp8" in line
+    k, v = name.split("_mma_")[1].split("_")[:2]
+    if "bf16" in line:
+        return "16" in (k, v)
+    if "fp8_bf8" in line:
+        return v == "8"
+    if "fp8_fp8" in line:
+        return k == "8" and arch == "gfx942"
+    if ".s8." in line or "_i8" in line or "scale" in line:
+        return k == "8"
+    return line not in PTX_PROBE and ("8" in (k, v) or not ("e4m3x2" in line or "f32_fp8" in line))
+
+
 def instructions():
     n = 0
-    for kind, arch, lines in (("ptx", "sm_90a", PTX), ("amdgpu", "gfx942", AMD)):
+    for kind, arch, lines in (("ptx", "sm_90a", PTX + PTX_PROBE), ("amdgpu", "gfx942", AMD + FP8), ("amdgpu", "gfx950", AMD + FP8 + SCALED)):
         status, text = code_gate(kind, arch, "".join(code(kind, name, lines) for name in NAMES))
         assert status == 0, text
-        for bad in ("oct__dev_attn_decode_mma_8_16_128", "oct__dev_attn_extend_mma_16_16_256"):
+        for bad in ("oct__dev_attn_decode_mma_8_16_128", "oct__dev_attn_decode_mma_16_8_256", "oct__dev_attn_extend_mma_16_16_256", "oct__dev_tile_probe"):
             for left_out in lines:
-                if "e4m3" in left_out and "16_16" in bad or "fp8" in left_out and "16_16" in bad:
+                if not is_wanted(left_out, bad, arch):
                     continue
                 status, text = code_gate(kind, arch, "".join(code(kind, name, [x for x in lines if name != bad or x != left_out]) for name in NAMES))
                 assert status != 0 and bad + ": no" in text, (kind, bad, left_out, text)
                 n += 1
-    spill = "".join(code("amdgpu", name, AMD + (("scratch_store_dword off, v1, off",) if name == NAMES[1] else ())) for name in NAMES)
+    spill = "".join(code("amdgpu", name, AMD + FP8 + (("scratch_store_dword off, v1, off",) if name == NAMES[1] else ())) for name in NAMES)
     status, text = code_gate("amdgpu", "gfx942", spill)
     assert status != 0 and NAMES[1] + ": touches scratch" in text, text
     return n + 1

@@ -77,6 +77,13 @@ const simt_kernel *simt_nth(uint32_t warp, uint32_t index)
     return index < sizeof kernels / sizeof kernels[0] ? &kernels[index] : NULL;
 }
 
+simt_fp8_use simt_fp8(uint32_t warp, uint32_t dtype)
+{
+    (void)warp;
+    (void)dtype;
+    return SIMT_FP8_NONE;
+}
+
 const simt_kernel *simt_find(uint32_t warp, const char *name)
 {
     const simt_kernel *kernel;
