@@ -1,13 +1,14 @@
 /* kv_write_avx512.c: the write by AVX-512, byte for byte and count for count what kv_write_scalar.c defines. Sixteen heads of a token at a
  * time are brought to f32 in L1 (an f32 source that is not changed is read in place), turned and rotated; their dynamic scales are made in
- * one register, and then each is encoded. A token with a NaN or an infinity in any vector, before or after rotation, is written by the
+ * one register, and then each is encoded. Vectors that are neither turned nor rotated go from source to page in registers (avx512_through.h), and
+ * the long way only where something saturates. A token with a NaN or an infinity in any vector, before or after rotation, is written by the
  * scalar row instead: which NaN survives a sum of two is the scalar order's to say.
  *
  * A call works in the default floating-point mode whatever its thread has set: with denormals-are-zero the division by a subnormal scale
  * would give other bytes.
  *
  * Figures, 8 heads of dim 128 in HND pages, one thread of a Zen 4 at 3.7 GHz with other work on the machine, elements/ns from L2 and from
- * DRAM beside kv_write_avx2.c in the same run: f32 to e4m3 5.5 and 4.7 (AVX2 4.5 and 4.2), with a layer scale 4.4 and 4.2 (3.6 and 3.5), i8
+ * DRAM beside kv_write_avx2.c in the same run, by way of f32 in L1 (avx512_through.h has what goes straight from source to page): f32 to e4m3 5.5 and 4.7 (AVX2 4.5 and 4.2), with a layer scale 4.4 and 4.2 (3.6 and 3.5), i8
  * dynamic 5.2 and 4.6 (4.8 and 4.5), rotated 3.4 and 3.1 (3.1 and 2.9), f32 to bf16 7.1 and 5.6 (5.8 and 5.2). What is left is arithmetic:
  * a division of 16 floats takes 6 cycles, encoding 16 elements 6, rotating 128 elements 90.
  *
@@ -16,6 +17,7 @@
 
 #include "cpu/avx512.h"
 #include "cpu/avx512_rotate.h"
+#include "cpu/avx512_through.h"
 #include "cpu/rope.h"
 #include "cpu/scalar.h"
 #include "kv/layout.h"
@@ -140,6 +142,46 @@ static encode_fn *const encoders[][AVX512_DIVIDE_EACH + 1] = {
     [OCT_DTYPE_I8] = { ROW_SCALED(I8) },
 };
 
+/* ---- straight through ----------------------------------------------------------------------------------------------------------- */
+
+typedef float through_fn(uint8_t *to, const uint8_t *src, uint32_t dim, float scale, bool is_streamed);
+typedef float largest_fn(const uint8_t *src, uint32_t dim);
+
+#define LARGEST(kind) \
+    static float largest_##kind(const uint8_t *src, uint32_t dim) { return avx512_through_largest(src, dim, AVX512_##kind); }
+LARGEST(F32)
+LARGEST(F16)
+LARGEST(BF16)
+
+#define THROUGH_AS(kind, format, is_scaled)                                                                                          \
+    static float through_##kind##_##format##_##is_scaled(uint8_t *to, const uint8_t *src, uint32_t dim, float scale, bool is_streamed) \
+    {                                                                                                                                \
+        return avx512_through(to, src, dim, scale, is_streamed, AVX512_##kind, is_scaled, OCT_DTYPE_##format);                       \
+    }
+#define THROUGH(format)        THROUGH_AS(F32, format, 0) THROUGH_AS(F16, format, 0) THROUGH_AS(BF16, format, 0)
+#define THROUGH_SCALED(format) THROUGH(format) THROUGH_AS(F32, format, 1) THROUGH_AS(F16, format, 1) THROUGH_AS(BF16, format, 1)
+THROUGH(F32)
+THROUGH(F16)
+THROUGH(BF16)
+THROUGH_SCALED(E4M3FN)
+THROUGH_SCALED(E4M3FNUZ)
+THROUGH_SCALED(E5M2)
+THROUGH_SCALED(I8)
+
+/* [source: f32, f16, bf16][is_scaled] */
+#define THROUGHS(format)        [OCT_DTYPE_##format] = { { through_F32_##format##_0 }, { through_F16_##format##_0 }, { through_BF16_##format##_0 } }
+#define THROUGHS_SCALED(format)                                                                                                      \
+    [OCT_DTYPE_##format] = { { through_F32_##format##_0, through_F32_##format##_1 }, { through_F16_##format##_0, through_F16_##format##_1 }, \
+                             { through_BF16_##format##_0, through_BF16_##format##_1 } }
+static through_fn *const throughs[][3][2] = {
+    THROUGHS(F32), THROUGHS(F16), THROUGHS(BF16), THROUGHS_SCALED(E4M3FN), THROUGHS_SCALED(E4M3FNUZ), THROUGHS_SCALED(E5M2), THROUGHS_SCALED(I8),
+};
+
+static uint32_t source_index(uint32_t dtype)
+{
+    return dtype == OCT_DTYPE_F16 ? 1 : dtype == OCT_DTYPE_BF16 ? 2 : 0;
+}
+
 /* ---- the heads of a token -------------------------------------------------------------------------------------------------------- */
 
 /* K or V of one destination: what stays the same for all tokens of a call. */
@@ -149,6 +191,8 @@ typedef struct target {
     const float *scale;
     void *token_scale;
     encode_fn *const *encode;
+    through_fn *through; /* NULL where vectors are turned, rotated, scattered or divided by channel first, or have no whole chunks of 64 */
+    largest_fn *source_largest;
     float largest;           /* of the format */
     uint32_t saturates_from; /* bits of the least magnitude that rounds beyond it */
     uint32_t dim, size, scale_mode;
@@ -156,7 +200,7 @@ typedef struct target {
     bool is_streamed; /* a call this large writes past the caches; rows are whole lines */
 } target;
 
-static target target_of(const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
+static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
 {
     const oct_kv_format *format = is_k ? &layer->spec.k : &layer->spec.v;
     target t = {
@@ -175,6 +219,13 @@ static target target_of(const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
         .is_v5d = layer->spec.layout == OCT_LAYOUT_V5D,
         .is_scale_f16 = format->scale_dtype == OCT_DTYPE_F16,
     };
+    const bool is_turned = is_k && args->rope != NULL;
+    if (!is_turned && !t.is_rotated && !t.is_v5d && t.dim % 64 == 0 && t.scale_mode != OCT_SCALE_CHANNEL) {
+        static largest_fn *const largest[] = { largest_F32, largest_F16, largest_BF16 };
+        const bool is_one = t.scale_mode == OCT_SCALE_NONE || ((t.scale_mode == OCT_SCALE_TENSOR || t.scale_mode == OCT_SCALE_LAYER) && t.scale[0] == 1.0f);
+        t.through = throughs[format->dtype][source_index(args->src_dtype)][!is_one];
+        t.source_largest = largest[source_index(args->src_dtype)];
+    }
     const int64_t row_bytes = (int64_t)t.dim * t.size;
     t.is_streamed = !t.is_v5d && row_bytes % LINE_BYTES == 0 && n_tokens * layer->spec.heads * row_bytes >= STREAM_BYTES;
     return t;
@@ -370,24 +421,98 @@ static void bring_vectors(work *w, bool is_k, int64_t token, uint32_t head0, flo
     }
 }
 
+/* K or V of up to HEADS heads from head0 on, from the source to a place without a stop. False when one of them is not finite or saturates; then
+ * they have to go the long way. */
+static bool write_through(const work *w, const target *t, place at, int64_t token, uint32_t head0, oct_kv_counts *counts)
+{
+    const oct_kv_write_args *args = w->args;
+    const uint32_t heads = args->layer->spec.heads;
+    const int64_t token_stride = t->is_k ? args->k_token_stride : args->v_token_stride, head_stride = t->is_k ? args->k_head_stride : args->v_head_stride;
+    const int64_t src_step = head_stride * (int64_t)w->src_size, to_step = (t->is_k ? t->layer->k_head_stride : t->layer->v_head_stride) * (int64_t)t->size;
+    const uint8_t *const src = (const uint8_t *)(t->is_k ? args->k : args->v) + (token * token_stride + head0 * head_stride) * (int64_t)w->src_size;
+    uint8_t *const to = t->base + index_of(t, at, head0) * t->size;
+    const __m512i infinity = _mm512_set1_epi32((int32_t)OCT__F32_INF_BITS - 1);
+    _Alignas(64) float scale[HEADS];
+    vectors v;
+    v.head0 = head0;
+    v.n = heads - head0 < HEADS ? heads - head0 : HEADS;
+    _mm512_store_ps(v.largest, _mm512_setzero_ps());
+    __m512 scales = _mm512_set1_ps(1.0f);
+    switch (t->scale_mode) {
+    case OCT_SCALE_TENSOR:
+    case OCT_SCALE_LAYER:
+        scales = _mm512_set1_ps(t->scale[0]);
+        break;
+    case OCT_SCALE_LAYER_HEAD:
+        memcpy(scale, t->scale + head0, v.n * sizeof(scale[0]));
+        for (uint32_t i = v.n; i < HEADS; i++) {
+            scale[i] = 1.0f;
+        }
+        scales = _mm512_load_ps(scale);
+        break;
+    case OCT_SCALE_TOKEN_HEAD:
+        for (uint32_t i = 0; i < v.n; i++) {
+            v.largest[i] = t->source_largest(src + i * src_step, t->dim);
+        }
+        if (_mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), infinity) != 0) {
+            return false; /* before a scale is made of it */
+        }
+        scales = make_scales(t, at, &v);
+        break;
+    default:
+        break;
+    }
+    _mm512_store_ps(scale, scales);
+    /* Heads that lie side by side on both ends and share a scale are as good as one long vector. */
+    const bool is_one = t->scale_mode != OCT_SCALE_LAYER_HEAD && t->scale_mode != OCT_SCALE_TOKEN_HEAD && head_stride == t->dim &&
+                        to_step == (int64_t)t->dim * t->size;
+    const uint32_t n = is_one ? 1 : v.n, dim = is_one ? v.n * t->dim : t->dim;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *const row = to + i * to_step;
+        v.largest[i] = t->through(row, src + i * src_step, dim, scale[i], t->is_streamed && (uintptr_t)row % LINE_BYTES == 0);
+    }
+    /* Division keeps order, so the largest quotient says whether any saturates; infinity and NaN are above every limit. */
+    const __m512i quotients = _mm512_castps_si512(_mm512_div_ps(_mm512_load_ps(v.largest), scales));
+    if (_mm512_cmpgt_epi32_mask(quotients, _mm512_set1_epi32((int32_t)(t->saturates_from - 1))) != 0 ||
+        _mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), infinity) != 0) {
+        return false;
+    }
+    if (counts != NULL) {
+        const float largest = _mm512_reduce_max_ps(_mm512_load_ps(v.largest));
+        counts->amax = largest > counts->amax ? largest : counts->amax;
+        counts->n_values += (uint64_t)v.n * t->dim;
+    }
+    return true;
+}
+
+/* The same by whichever way is open. *v: what bring_vectors made of them, once it was needed (v->n > 0). False when one is not finite. */
+static bool write_heads(work *w, const target *t, place at, int64_t token, uint32_t head0, float *buffer, vectors *v, oct_kv_counts *counts)
+{
+    if (at.page < 0 || (t->through != NULL && write_through(w, t, at, token, head0, counts))) {
+        return true;
+    }
+    if (v->n == 0) {
+        bring_vectors(w, t->is_k, token, head0, buffer, v);
+    }
+    return write_vectors(t, at, v, counts);
+}
+
 /* One token into both destinations. False when a vector is not finite. */
 static bool write_token(work *w, int64_t token, place at, place at_window, oct_kv_counts *k_counts, oct_kv_counts *v_counts)
 {
     const oct_kv_write_args *args = w->args;
     _Alignas(64) float buffer[HEADS * MAX_DIM];
-    vectors v;
     if (args->rope != NULL) {
         oct__rope_turn_to(&w->rope, args->rope, args->positions[token]);
     }
     for (uint32_t head0 = 0; head0 < args->layer->spec.heads; head0 += HEADS) {
-        bring_vectors(w, true, token, head0, buffer, &v);
-        if ((at.page >= 0 && !write_vectors(&w->k, at, &v, k_counts)) ||
-            (at_window.page >= 0 && !write_vectors(&w->k_window, at_window, &v, NULL))) {
+        vectors v;
+        v.n = 0;
+        if (!write_heads(w, &w->k, at, token, head0, buffer, &v, k_counts) || !write_heads(w, &w->k_window, at_window, token, head0, buffer, &v, NULL)) {
             return false;
         }
-        bring_vectors(w, false, token, head0, buffer, &v);
-        if ((at.page >= 0 && !write_vectors(&w->v, at, &v, v_counts)) ||
-            (at_window.page >= 0 && !write_vectors(&w->v_window, at_window, &v, NULL))) {
+        v.n = 0;
+        if (!write_heads(w, &w->v, at, token, head0, buffer, &v, v_counts) || !write_heads(w, &w->v_window, at_window, token, head0, buffer, &v, NULL)) {
             return false;
         }
     }
@@ -400,13 +525,13 @@ static __attribute__((noinline)) void write_tokens(const oct_kv_write_args *args
 {
     work w = {
         .args = args,
-        .k = target_of(args->layer, true, token1 - token0),
-        .v = target_of(args->layer, false, token1 - token0),
+        .k = target_of(args, args->layer, true, token1 - token0),
+        .v = target_of(args, args->layer, false, token1 - token0),
         .src_size = oct__dtype_size_bytes(args->src_dtype),
     };
     if (args->layer_window != NULL) {
-        w.k_window = target_of(args->layer_window, true, token1 - token0);
-        w.v_window = target_of(args->layer_window, false, token1 - token0);
+        w.k_window = target_of(args, args->layer_window, true, token1 - token0);
+        w.v_window = target_of(args, args->layer_window, false, token1 - token0);
     }
     if (args->rope != NULL) {
         oct__rope_prepare(&w.rope, args->rope);
