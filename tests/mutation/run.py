@@ -23,7 +23,8 @@ import tomllib
 COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/parity", "tests/faults", "tests/device"]
 PROGRAMS = {"faults": "tests/faults/faults", "parity_attn": "tests/parity/parity_attn", "parity_attn_split": "tests/parity/parity_attn_split",
             "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write",
-            "device_attn": "tests/device/device_attn", "device_attn_merge": "tests/device/device_attn_merge",
+            "device_attn": "tests/device/device_attn", "device_one": "tests/device/device_one", "device_tile": "tests/device/device_tile",
+            "device_attn_merge": "tests/device/device_attn_merge",
             "device_kv_write": "tests/device/device_kv_write", "device_plan": "tests/device/device_plan"}
 TIMEOUT_SECONDS = 600
 OPEN, CLOSE = "⟦", "⟧"
