@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: bench-h200 release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -34,6 +34,10 @@ check:
 # The release build and the fast tests.
 check-fast:
 	@python3 tools/check/check.py --fast
+
+# The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
+check-gpu:
+	@tools/check/gpu.sh
 
 format-check:
 	@python3 tools/check/format.py

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs the tests over this machine's own NVIDIA GPU: the driver, captured steps, every row of src/cuda/variants.def through the public API, faults of size at
+# their own sizes, and the public faults of tests/faults on every row. Needs nvcc 13, CMake, Ninja, cmocka and a GPU of compute capability 8.0 or newer; half an
+# hour on two cores, most of it compiling and the tests' own float64 oracle. CI runs the same programs over a double of the driver (tests/cuda).
+# --sanitize: a few problems under compute-sanitizer's four tools as well. --quick: without the public faults.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=build/gpu
+sanitize=no quick=no
+for argument in "$@"; do
+  case "$argument" in
+    --sanitize) sanitize=yes ;;
+    --quick) quick=yes ;;
+    *) echo "usage: tools/check/gpu.sh [--sanitize] [--quick]" >&2; exit 2 ;;
+  esac
+done
+command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+
+configure() { cmake -S . -G Ninja -B "$out" -DCMAKE_BUILD_TYPE=Release -DOCTAVO_ENGINE=OFF -DOCTAVO_DEVICE=AUTO "$@" >"$out/configure.log" || { cat "$out/configure.log"; exit 1; }; }
+mkdir -p "$out"
+configure -DOCTAVO_DEVICE_FROM=
+cmake --build "$out" --target device/octavo_sm_90a.cubin device/octavo_sm_80.ptx
+# AMD's code is of no use here, and its compiler need not be there.
+configure "-DOCTAVO_DEVICE_FROM=$PWD/$out/device"
+cmake --build "$out" --target driver_cuda api_device_graph api_device_parity api_device_large api_device_faults_cuda_gpu
+
+failed=0
+run() {
+  echo "== $*"
+  "$@" || { failed=$((failed + 1)); echo "== failed: $*"; }
+}
+run "$out/tests/cuda/driver_cuda" gpu
+run "$out/tests/api_device/api_device_graph" cuda
+run "$out/tests/api_device/api_device_parity" cuda random=400 rows=all writes=100
+run "$out/tests/api_device/api_device_large" cuda
+if [ $quick = no ]; then
+  run "$out/tests/api_device/api_device_faults_cuda_gpu"
+fi
+if [ $sanitize = yes ]; then
+  for tool in memcheck racecheck synccheck initcheck; do
+    run compute-sanitizer --error-exitcode 1 --target-processes all --tool $tool "$out/tests/api_device/api_device_parity" cuda random=5 seed=40 writes=3 rows=all
+  done
+fi
+if [ $failed -gt 0 ]; then
+  echo "check-gpu: $failed failed"
+  exit 1
+fi
+echo "check-gpu: all passed"
