@@ -7,6 +7,7 @@
 
 #include "device/code.h"
 #include "device/driver_rules.h"
+#include "device/write_sm90a.h"
 #include "host/error.h"
 #include "host/library.h"
 

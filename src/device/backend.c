@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "device/launch_write_sm90a.h"
 #include "host/error.h"
 
 struct oct__backend_plan {
@@ -160,18 +161,28 @@ oct_status oct__backend_write(oct__driver *driver, const oct__variant *variant, 
             status = driver->table->launch(driver, &launch, &check, sizeof(check), args->stream);
         }
     }
-    oct__kv_write_params params;
-    if (status == OCT_OK && oct__dev_pack_kv_write(&driver->chip, args, refused, &params, &launch)) {
-        launch.kernel = variant->kernel;
-        status = driver->table->launch(driver, &launch, &params, sizeof(params), args->stream);
+    if (status != OCT_OK || args->n_tokens <= 0) {
+        return status;
     }
-    return status;
+    if (strcmp(variant->kernel, "kv_write_sm90a") == 0) {
+        oct__kv_write_sm90a_params params;
+        oct__dev_pack_kv_write_sm90a(&driver->chip, args, refused, &params, &launch);
+        return driver->table->launch(driver, &launch, &params, sizeof(params), args->stream);
+    }
+    oct__kv_write_params params;
+    oct__dev_pack_kv_write(&driver->chip, args, refused, &params, &launch);
+    launch.kernel = variant->kernel;
+    return driver->table->launch(driver, &launch, &params, sizeof(params), args->stream);
 }
 
 oct_status oct__backend_merge(oct__driver *driver, const oct__variant *variant, const oct_attn_merge_args *args)
 {
-    oct__merge_params params;
     oct__dev_launch launch;
+    if (strcmp(variant->kernel, "attn_merge_sm90a") == 0) {
+        oct__merge_sm90a_params params;
+        return oct__dev_pack_merge_sm90a(&driver->chip, args, &params, &launch) ? driver->table->launch(driver, &launch, &params, sizeof(params), args->stream) : OCT_OK;
+    }
+    oct__merge_params params;
     if (!oct__dev_pack_merge(&driver->chip, args, &params, &launch)) {
         return OCT_OK;
     }

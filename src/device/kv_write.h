@@ -129,8 +129,8 @@ DEV uint32_t row_amax_bits(const float *x, uint32_t *has_nan)
     return oct__f32_to_bits(warp_max_f32(oct__f32_of_bits(amax)));   /* finite floats order like their bits */
 }
 
-/* The scale of the whole vector; a dynamic one is stored beside the page. */
-DEV float vector_scale(const oct__dev_layer *layer, const oct__dev_side *side, place at, uint32_t head, uint32_t amax_bits, uint32_t has_nan)
+/* The scale of the whole vector; a dynamic one is stored beside the page, by the lane with is_first. */
+DEV float vector_scale(const oct__dev_layer *layer, const oct__dev_side *side, place at, uint32_t head, uint32_t amax_bits, uint32_t has_nan, uint32_t is_first)
 {
     if (side->scale_mode != OCT_SCALE_TOKEN_HEAD) {
         return static_scale(side, head);
@@ -142,51 +142,57 @@ DEV float vector_scale(const oct__dev_layer *layer, const oct__dev_side *side, p
     }
     if (side->scale_dtype == OCT_DTYPE_F16) {
         const uint16_t code = oct__scale_to_f16(scale);
-        if (tid() % WARP == 0) {
+        if (is_first) {
             PUT(((uint16_t *)side->token_scale)[to], code);
         }
         return oct__f16_to_f32(code);
     }
-    if (tid() % WARP == 0) {
+    if (is_first) {
         PUT(((float *)side->token_scale)[to], scale);
     }
     return scale;
+}
+
+/* Divides, encodes and stores elements d .. d + 7 of a vector that begins at element `to`. */
+DEV void write_eight(const oct__dev_layer *layer, const oct__dev_side *side, int is_k, int64_t to, uint32_t head, uint32_t d, const float *x, float scale,
+                     write_met *met)
+{
+    const uint32_t limit = saturates_from(side->dtype), scale_bits = oct__f32_to_bits(scale);
+    uint32_t code[8];
+    UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t bits = oct__f32_to_bits(x[i]);
+        const int is_nan = oct__f32_bits_are_nan(bits);
+        /* A NaN is not divided: a division may change its sign, which the byte keeps. */
+        if (side->scale_mode == OCT_SCALE_CHANNEL && !is_nan) {
+            bits = oct__f32_divide_bits(bits, oct__f32_to_bits(GET(side->scale[(uint64_t)head * side->dim + d + i])));
+        }
+        if (!oct__f32_bits_are_nan(bits) && scale_bits != OCT__F32_ONE_BITS) {
+            bits = oct__f32_divide_bits(bits, scale_bits);
+        }
+        met->n_nan += (uint32_t)is_nan;
+        met->n_saturated += (bits & OCT__F32_ABS_MASK) >= limit && !oct__f32_bits_are_nan(bits);
+        code[i] = bits;
+    }
+    encode_eight(side->dtype, code);
+    store_eight(side, layer->layout, layer->page_size, is_k, to, d, code);
 }
 
 /* Rotates, scales, encodes and stores a row; x is used up. */
 DEV void write_row(const oct__dev_layer *layer, const oct__dev_side *side, int is_k, place at, uint32_t head, float *x, write_met *met)
 {
     const int64_t to = side_at(side, layer->layout, layer->page_size, is_k, at.page, at.token, head);
-    const uint32_t limit = saturates_from(side->dtype);
     uint32_t has_nan = 0;
     if (side->rotated) {
         row_rotate(x, side->dim);
     }
     const uint32_t amax_bits = row_amax_bits(x, &has_nan);
-    const float scale = vector_scale(layer, side, at, head, amax_bits, has_nan);
-    const uint32_t scale_bits = oct__f32_to_bits(scale);
+    const float scale = vector_scale(layer, side, at, head, amax_bits, has_nan, tid() % WARP == 0);
     UNROLL
     for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
         const uint32_t d = row_element(e);
-        uint32_t code[8];
         if (e * 8 * WARP < side->dim && d < side->dim) {
-            UNROLL
-            for (uint32_t i = 0; i < 8; i++) {
-                uint32_t bits = oct__f32_to_bits(x[8 * e + i]);
-                const int is_nan = oct__f32_bits_are_nan(bits);
-                /* A NaN is not divided: a division may change its sign, which the byte keeps. */
-                if (side->scale_mode == OCT_SCALE_CHANNEL && !is_nan) {
-                    bits = oct__f32_divide_bits(bits, oct__f32_to_bits(GET(side->scale[(uint64_t)head * side->dim + d + i])));
-                }
-                if (!oct__f32_bits_are_nan(bits) && scale_bits != OCT__F32_ONE_BITS) {
-                    bits = oct__f32_divide_bits(bits, scale_bits);
-                }
-                met->n_nan += (uint32_t)is_nan;
-                met->n_saturated += (bits & OCT__F32_ABS_MASK) >= limit && !oct__f32_bits_are_nan(bits);
-                code[i] = bits;
-            }
-            encode_eight(side->dtype, code);
-            store_eight(side, layer->layout, layer->page_size, is_k, to, d, code);
+            write_eight(layer, side, is_k, to, head, d, x + 8 * e, scale, met);
         }
     }
     met->n_values += tid() % WARP == 0 ? side->dim : 0;
@@ -211,21 +217,25 @@ DEV void add_counts(oct_kv_counts *counts, const write_met *met)
 
 /* ---- RoPE -------------------------------------------------------------------------------------------------------------------- */
 
-/* Turns the row in x, a copy of which stands in `staged`: each element reads its pair. */
-DEV void rope_row(const oct__kv_write_params *p, const float *staged, const float *cosine, const float *sine, float *x)
+/* Sine and cosine of pair i at a position. */
+DEV void rope_turn(const oct__kv_write_params *p, int32_t position, uint32_t i, float *sine, float *cosine)
+{
+    double turns = exp2_f64(-2.0 * (double)i / (double)p->rope_dims * p->rope_log2_base) * p->rope_turns;
+    if (p->rope_factors != 0) {
+        turns /= (double)GET(p->rope_factors[i]);
+    }
+    sincos_turns((double)position * turns, sine, cosine);
+}
+
+/* Element d < rope_dims of the turned row, a copy of which stands in `staged`: each element reads its pair. */
+DEV float rope_one(const oct__kv_write_params *p, const float *staged, const float *cosine, const float *sine, uint32_t d)
 {
     const uint32_t n_pairs = p->rope_dims / 2;
-    UNROLL
-    for (uint32_t i = 0; i < ROW_FLOATS; i++) {
-        const uint32_t d = row_element(i / 8) + i % 8;
-        if (d < p->rope_dims) {
-            const uint32_t pair = p->rope_style == 0 ? d % n_pairs : d / 2;
-            const uint32_t is_second = p->rope_style == 0 ? d / n_pairs : d % 2;
-            const uint32_t at = p->rope_style == 0 ? pair : 2 * pair, apart = p->rope_style == 0 ? n_pairs : 1;
-            const float a = SGET(staged[at]), b = SGET(staged[at + apart]), c = SGET(cosine[pair]), s = SGET(sine[pair]);
-            x[i] = is_second ? a * s + b * c : a * c - b * s;
-        }
-    }
+    const uint32_t pair = p->rope_style == 0 ? d % n_pairs : d / 2;
+    const uint32_t is_second = p->rope_style == 0 ? d / n_pairs : d % 2;
+    const uint32_t at = p->rope_style == 0 ? pair : 2 * pair, apart = p->rope_style == 0 ? n_pairs : 1;
+    const float a = SGET(staged[at]), b = SGET(staged[at + apart]), c = SGET(cosine[pair]), s = SGET(sine[pair]);
+    return is_second ? a * s + b * c : a * c - b * s;
 }
 
 KERNEL(kv_write, 128, 4, oct__kv_write_params)
@@ -246,15 +256,11 @@ KERNEL(kv_write, 128, 4, oct__kv_write_params)
         return;   /* the source row of a skipped token need not exist */
     }
     if (p->has_rope) {
-        const double position = (double)GET(p->positions[token]);
+        const int32_t position = GET(p->positions[token]);
         NO_UNROLL
         for (uint32_t i = tid(); i < p->rope_dims / 2; i += 128) {
-            double turns = exp2_f64(-2.0 * (double)i / (double)p->rope_dims * p->rope_log2_base) * p->rope_turns;
             float s, c;
-            if (p->rope_factors != 0) {
-                turns /= (double)GET(p->rope_factors[i]);
-            }
-            sincos_turns(position * turns, &s, &c);
+            rope_turn(p, position, i, &s, &c);
             SPUT(sine[i], s);
             SPUT(cosine[i], c);
         }
@@ -282,7 +288,13 @@ KERNEL(kv_write, 128, 4, oct__kv_write_params)
                     }
                 }
                 warp_sync();
-                rope_row(p, staged, cosine, sine, x);
+                UNROLL
+                for (uint32_t i = 0; i < ROW_FLOATS; i++) {
+                    const uint32_t d = row_element(i / 8) + i % 8;
+                    if (d < p->rope_dims) {
+                        x[i] = rope_one(p, staged, cosine, sine, d);
+                    }
+                }
             }
             NO_UNROLL
             for (uint32_t to = 0; to < 2; to++) {

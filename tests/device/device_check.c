@@ -101,7 +101,7 @@ int64_t device_check_attn(uint32_t warp, const problem_shape *shape)
 int64_t device_check_write(uint32_t warp, const write_shape *shape)
 {
     write_case c;
-    char text[PROBLEM_TEXT], why[640], name[32];
+    char text[PROBLEM_TEXT], why[640], name[64];
     write_print(shape, text, sizeof text);
     isolate_doing("making the case");
     isolate_repeat("device_one %u write '%s'", warp, text);
@@ -120,7 +120,7 @@ int64_t device_check_write(uint32_t warp, const write_shape *shape)
         isolate_fail("%s", why);
     else
         failures = 0;
-    snprintf(name, sizeof name, "kv_write/%u", warp);
+    snprintf(name, sizeof name, "%s/%u", rig != NULL && rig->written_by != NULL ? rig->written_by : "kv_write", warp);
     isolate_ran(name, 0.0);
     write_drop(&c);
     return failures;

@@ -215,6 +215,8 @@ static void send_pool(arrays *a, const write_pool *pool, oct_kv_layer *layer)
     layer->v_scale = send_guard(a, &pool->memory[5], "v scales", 0);
 }
 
+int device_write_fits_sm90a(const oct_kv_spec *spec) { return spec->dim_k <= OCT__WRITE_SM90A_DIM_MAX && spec->dim_v <= OCT__WRITE_SM90A_DIM_MAX; }
+
 int device_run_write(device_rig *rig, write_case *c, char *text, size_t size)
 {
     arrays a = { .device = rig->device };
@@ -222,6 +224,7 @@ int device_run_write(device_rig *rig, write_case *c, char *text, size_t size)
     oct_kv_write_args args = c->args;
     oct_rope rope = c->rope;
     oct__kv_write_params params;
+    oct__kv_write_sm90a_params params_sm90a;
     oct__kv_check_params check;
     oct__dev_launch launch;
     simt_report report;
@@ -251,7 +254,11 @@ int device_run_write(device_rig *rig, write_case *c, char *text, size_t size)
         bad = fail(text, size, "no room on the device");
     if (!bad && refused != NULL && oct__dev_pack_kv_check(&args, refused, &check, &launch) && device_launch(rig, &launch, &check, &report) != SIMT_OK)
         bad = fail(text, size, "%s", report.text);
-    if (!bad && oct__dev_pack_kv_write(&rig->chip, &args, refused, &params, &launch) && device_launch(rig, &launch, &params, &report) != SIMT_OK)
+    const int is_sm90a = rig->chip.has_sm90a && device_write_fits_sm90a(&layers[0].spec);
+    const int is_some = is_sm90a ? oct__dev_pack_kv_write_sm90a(&rig->chip, &args, refused, &params_sm90a, &launch)
+                                 : oct__dev_pack_kv_write(&rig->chip, &args, refused, &params, &launch);
+    rig->written_by = launch.kernel;
+    if (!bad && is_some && device_launch(rig, &launch, is_sm90a ? (const void *)&params_sm90a : &params, &report) != SIMT_OK)
         bad = fail(text, size, "%s", report.text);
     fetch_all(&a);
     return bad;
@@ -264,6 +271,7 @@ int device_run_merge(device_rig *rig, const device_merge *m, char *text, size_t 
     arrays a = { .device = rig->device };
     oct_attn_merge_args args = m->args;
     oct__merge_params params;
+    oct__merge_sm90a_params params_sm90a;
     oct__dev_launch launch;
     simt_report report;
     int bad = 0;
@@ -273,7 +281,10 @@ int device_run_merge(device_rig *rig, const device_merge *m, char *text, size_t 
     args.lse_merged = send(&a, m->args.lse_merged, m->lse_merged_elements * sizeof(float), "lse_merged", 1);
     if (a.failed)
         bad = fail(text, size, "no room on the device");
-    else if (oct__dev_pack_merge(&rig->chip, &args, &params, &launch) && device_launch(rig, &launch, &params, &report) != SIMT_OK)
+    else if (rig->chip.has_sm90a) {
+        if (oct__dev_pack_merge_sm90a(&rig->chip, &args, &params_sm90a, &launch) && device_launch(rig, &launch, &params_sm90a, &report) != SIMT_OK)
+            bad = fail(text, size, "%s", report.text);
+    } else if (oct__dev_pack_merge(&rig->chip, &args, &params, &launch) && device_launch(rig, &launch, &params, &report) != SIMT_OK)
         bad = fail(text, size, "%s", report.text);
     fetch_all(&a);
     return bad;

@@ -4,13 +4,14 @@
 #define DEVICE_RUN_H
 
 #include "device/executor.h"
-#include "device/launch.h"
+#include "device/launch_write_sm90a.h"
 #include "parity/problem.h"
 #include "parity/write_case.h"
 
 typedef struct device_rig {
     simt_device *device;
     oct__dev_chip chip;
+    const char *written_by;         /* the kernel of the last device_run_write */
 } device_rig;
 
 /* A chip of warps of 32 (with 227 KiB of shared memory) or of 64 (with 64 KiB). 0 on success. */
@@ -24,6 +25,9 @@ simt_fault device_launch(device_rig *rig, const oct__dev_launch *launch, const v
  * what else went wrong into text. 0 on success. owner: the problem that p was selected from, whose pages it reads; NULL: p's own. plan: what
  * plan_step left, or NULL. */
 int device_run_attn(device_rig *rig, problem *p, const problem *owner, oct__dev_plan *plan, char *text, size_t size);
+
+/* Whether a chip with has_sm90a writes it by kv_write_sm90a. */
+int device_write_fits_sm90a(const oct_kv_spec *spec);
 
 /* Runs the case's write; pools and counts then hold what the device's memory held. */
 int device_run_write(device_rig *rig, write_case *c, char *text, size_t size);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/params.h"
+#include "device/write_sm90a.h"
 
 typedef unsigned long long address;
 

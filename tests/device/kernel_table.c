@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "device/executor.h"
-#include "device/params.h"
+#include "device/write_sm90a.h"
 
 #define X(name, threads, type)                           \
     void oct__simt32_##name(const void *params);         \

@@ -1,4 +1,4 @@
-/* test_attn_merge.c: attn_merge at one warp width against the oracle: random parts, empty parts with garbage, strides. Arguments: 32 or 64. */
+/* test_attn_merge.c: attn_merge at one warp width against the oracle: random parts, empty parts with garbage, strides. Arguments: 32 or 64; 32 sm90a: Hopper's own. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 
 enum { BLANK = 0x7FC0DEAD, CASES = 300 };
 
-static uint32_t warp;
+static uint32_t warp, is_sm90a;
 
 typedef struct merge_case {
     device_merge m;
@@ -148,14 +148,16 @@ static int64_t run_case(void *arg, int64_t index)
         return 1;
     const oct_attn_merge_args *a = &c.m.args;
     int64_t failures = 1;
-    if (device_run_merge(device_check_rig(warp), &c.m, why, sizeof why) != 0) {
+    device_rig *rig = device_check_rig(warp);
+    rig->chip.has_sm90a = is_sm90a;
+    if (device_run_merge(rig, &c.m, why, sizeof why) != 0) {
         isolate_fail("%s", why);
     } else {
         const compare_output output = { OCT_DTYPE_F32, a->merged, a->merged_row_stride, a->merged_head_stride, 1.0, a->lse_merged,
                                         a->lse_merged_row_stride, a->lse_merged_head_stride, a->rows, a->heads, a->dim };
         const compare_bound bound = { 1e-6, 0.9999, 1.0, 1e-6, 1e-6 };   /* merging adds at most one part in a million */
         const compare_verdict verdict = compare_judge(&output, &c.expected, &bound);
-        snprintf(name, sizeof name, "attn_merge/%u", warp);
+        snprintf(name, sizeof name, "attn_merge%s/%u", is_sm90a ? "_sm90a" : "", warp);
         isolate_ran(name, verdict.max_error);
         failures = !verdict.ok || !gaps_are_blank(&c);
         if (failures)
@@ -174,9 +176,10 @@ static void random_merges(void **state)
 
 int main(int argc, char **argv)
 {
-    warp = argc == 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
-    if (warp != 32 && warp != 64)
-        return fprintf(stderr, "usage: device_attn_merge 32|64\n"), 2;
+    warp = argc >= 2 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
+    is_sm90a = argc == 3 && strcmp(argv[2], "sm90a") == 0;
+    if ((warp != 32 && warp != 64) || (is_sm90a && warp != 32) || argc > 2 + (int)is_sm90a)
+        return fprintf(stderr, "usage: device_attn_merge 32|64, or 32 sm90a\n"), 2;
     const struct CMUnitTest tests[] = { cmocka_unit_test(random_merges) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

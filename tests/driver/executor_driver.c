@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/params.h"
+#include "device/write_sm90a.h"
 
 struct simt_device { oct__driver *driver; void *stream; };
 
