@@ -165,7 +165,7 @@ static size_t value_p_stride(const avx512_many *x) { return x->s_stride; }
 #include "cpu/avx512_value.h"
 
 const avx512_many_scores oct__avx512_many_scores_f32 = { q_bytes, k_bytes, prepare, decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
-const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, sum_values, VALUE_KEYS };
+const avx512_many_values oct__avx512_many_values_f32 = { v_bytes, p_bytes, decode_v, NULL, NULL, sum_values, VALUE_KEYS };
 
 /* ---- scratch --------------------------------------------------------------------------------------------------------------- */
 
@@ -208,20 +208,25 @@ size_t oct__avx512_many_scratch(const oct_kv_spec *spec, uint32_t n_vectors, con
 
 /* ---- a block --------------------------------------------------------------------------------------------------------------- */
 
-/* The V rows of a block that not all vectors see, without those that hold a NaN or an infinity: 0 x NaN is NaN. */
-static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const uint8_t **finite)
+/* The V rows of a block for the product: without those that it can't take, and, where not all vectors see all keys, without those that hold a NaN
+ * or an infinity, since 0 x NaN is NaN. */
+static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b, const avx512_many_values *values, const uint8_t **fine)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     for (uint32_t j = 0; j < b->n; j++) {
-        decode_rows(x->row, 0, &b->v[j], &b->v[j], 1, spec->dim_v, spec->v.dtype);
-        finite[j] = b->v[j];
-        if (!avx512_is_finite(x->row, spec->dim_v)) {
+        bool is_odd = values->is_odd != NULL && values->is_odd(spec, b->v[j]);
+        if (x->is_edge && !is_odd) {
+            decode_rows(x->row, 0, &b->v[j], &b->v[j], 1, spec->dim_v, spec->v.dtype);
+            is_odd = !avx512_is_finite(x->row, spec->dim_v);
+        }
+        fine[j] = b->v[j];
+        if (is_odd) {
             x->odd[x->n_odd++] = j;
-            finite[j] = avx512_no_row;
+            fine[j] = avx512_no_row;
         }
     }
     for (uint32_t j = b->n; j < AVX512_BLOCK; j++) {
-        finite[j] = avx512_no_row;
+        fine[j] = avx512_no_row;
     }
 }
 
@@ -230,7 +235,7 @@ static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const uint32_t n_registers = x->n_lanes / 16;
-    const uint8_t *finite[AVX512_BLOCK];
+    const uint8_t *fine[AVX512_BLOCK];
 
     avx512_many_ranges(tile, x, b);
     const uint32_t n_terms = x->is_edge ? terms.n_most : avx512_block_terms(spec, b, &terms);
@@ -248,10 +253,11 @@ static void take_block(const oct__attn_tile *tile, avx512_many *x, const avx512_
         }
     }
     x->n_odd = 0;
-    if (x->is_edge) {
-        set_odd_rows_aside(tile, x, b, finite);
+    const bool may_be_odd = x->is_edge || values->is_odd != NULL;
+    if (may_be_odd) {
+        set_odd_rows_aside(tile, x, b, values, fine);
     }
-    values->decode(spec, x, x->is_edge ? finite : b->v, next->v, (b->n + values->keys - 1) / values->keys * values->keys);
+    values->decode(spec, x, may_be_odd ? fine : b->v, next->v, (b->n + values->keys - 1) / values->keys * values->keys);
     values->sum(tile, x);
     for (uint32_t i = 0; i < x->n_odd; i++) {
         decode_rows(x->row, 0, &b->v[x->odd[i]], &b->v[x->odd[i]], 1, spec->dim_v, spec->v.dtype);

@@ -126,14 +126,47 @@ AVX512_INLINE void decode_v(uint16_t *to, size_t stride, const uint8_t *const *r
     }
 DECODE(decode_k, BYTE)
 DECODE(decode_k, BYTE_NUZ)
+DECODE(decode_k, I8)
 DECODE(decode_v, BYTE)
 DECODE(decode_v, BYTE_NUZ)
 DECODE(decode_v, I8)
 
+/* The same for pages that hold bf16: AMX's row takes them. */
+static void copy_k(uint16_t *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim, const avx512_decoder *decoder)
+{
+    (void)decoder;
+    for (uint32_t j = 0; j < n; j++, to += stride) {
+        avx512_prefetch(next[j], 2 * dim);
+        for (uint32_t d = 0; d < dim; d += 32) {
+            const __m512i x = d + 32 <= dim ? avx512_load_row(rows[j] + 2 * d, 64, true) : avx512_load_row(rows[j] + 2 * d, 2 * (dim - d), false);
+            _mm512_store_si512(to + d, x);
+        }
+    }
+}
+static void copy_v(uint16_t *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim, const avx512_decoder *decoder)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_or_si512(low, _mm512_set1_epi16(16));
+    (void)decoder;
+    for (uint32_t j = 0; j < n; j += 2, to += stride) {
+        avx512_prefetch(next[j], 2 * dim);
+        avx512_prefetch(next[j + 1], 2 * dim);
+        for (uint32_t d = 0; d < dim; d += 32) {
+            const bool is_whole = d + 32 <= dim;
+            const __m512i a = is_whole ? avx512_load_row(rows[j] + 2 * d, 64, true) : avx512_load_row(rows[j] + 2 * d, 2 * (dim - d), false);
+            const __m512i b = is_whole ? avx512_load_row(rows[j + 1] + 2 * d, 64, true) : avx512_load_row(rows[j + 1] + 2 * d, 2 * (dim - d), false);
+            _mm512_store_si512(to + 2 * d, _mm512_permutex2var_epi16(a, low, b));
+            _mm512_store_si512(to + 2 * d + 32, _mm512_permutex2var_epi16(a, high, b));
+        }
+    }
+}
+
 typedef void decode_fn(uint16_t *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                        const avx512_decoder *decoder);
-static decode_fn *const decode_ks[AVX512_KINDS] = { [AVX512_BYTE] = decode_k_BYTE, [AVX512_BYTE_NUZ] = decode_k_BYTE_NUZ };
-static decode_fn *const decode_vs[AVX512_KINDS] = { [AVX512_BYTE] = decode_v_BYTE, [AVX512_BYTE_NUZ] = decode_v_BYTE_NUZ, [AVX512_I8] = decode_v_I8 };
+static decode_fn *const decode_ks[AVX512_KINDS] = { [AVX512_BYTE] = decode_k_BYTE, [AVX512_BYTE_NUZ] = decode_k_BYTE_NUZ, [AVX512_I8] = decode_k_I8,
+                                                     [AVX512_BF16] = copy_k };
+static decode_fn *const decode_vs[AVX512_KINDS] = { [AVX512_BYTE] = decode_v_BYTE, [AVX512_BYTE_NUZ] = decode_v_BYTE_NUZ, [AVX512_I8] = decode_v_I8,
+                                                     [AVX512_BF16] = copy_v };
 
 /* ---- the parts ------------------------------------------------------------------------------------------------------------- */
 
@@ -208,8 +241,9 @@ void oct__avx512_bf16_decode_v(const oct_kv_spec *spec, avx512_many *x, const ui
 
 static void score_keys(const oct_kv_spec *spec, avx512_many *x, uint32_t lane, uint32_t n_registers, uint32_t from, uint32_t to, uint32_t n_terms)
 {
+    const size_t k_stride = oct__avx512_bf16_k_stride(spec);
     for (uint32_t j = from / AVX512_KEYS * AVX512_KEYS; j < to; j += AVX512_KEYS) {
-        score_products[n_terms - 1][n_registers - 1](x->s + j * x->s_stride + lane, x->s_stride, (const uint16_t *)x->k + j * oct__avx512_bf16_k_stride(spec), oct__avx512_bf16_k_stride(spec),
+        score_products[n_terms - 1][n_registers - 1](x->s + j * x->s_stride + lane, x->s_stride, (const uint16_t *)x->k + j * k_stride, k_stride,
                                                      (const uint16_t *)x->q + (size_t)lane * spec->dim_k * n_terms, spec->dim_k);
     }
 }
@@ -241,8 +275,9 @@ static const value_element *value_p(const avx512_many *x) { return x->p; }
 static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes); }
 #include "cpu/avx512_value.h"
 
-const avx512_many_scores oct__avx512_many_scores_bf16 = { q_bytes, oct__avx512_bf16_k_bytes, prepare, oct__avx512_bf16_decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
-const avx512_many_values oct__avx512_many_values_bf16 = { oct__avx512_bf16_v_bytes, p_bytes, oct__avx512_bf16_decode_v, weigh, sum_values, VALUE_KEYS };
+const avx512_many_scores oct__avx512_many_scores_bf16 = { q_bytes,    oct__avx512_bf16_k_bytes, prepare,    oct__avx512_bf16_decode_k,
+                                                          score_keys, AVX512_SPAN,              AVX512_KEYS };
+const avx512_many_values oct__avx512_many_values_bf16 = { oct__avx512_bf16_v_bytes, p_bytes, oct__avx512_bf16_decode_v, weigh, NULL, sum_values, VALUE_KEYS };
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */
 

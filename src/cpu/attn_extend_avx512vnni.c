@@ -218,7 +218,7 @@ static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes)
 #include "cpu/avx512_value.h"
 
 const avx512_many_scores oct__avx512_many_scores_word = { q_bytes, k_bytes, prepare, decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
-const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, sum_values, VALUE_KEYS };
+const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, NULL, sum_values, VALUE_KEYS };
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */
 

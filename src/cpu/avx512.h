@@ -6,6 +6,8 @@
 #ifndef OCT_CPU_AVX512_H
 #define OCT_CPU_AVX512_H
 
+#include <stdbool.h>
+
 #include "plan/variant.h"
 
 oct__kv_write_fn oct__kv_write__avx512;
@@ -89,6 +91,8 @@ typedef struct avx512_many_values {
     void (*decode)(const oct_kv_spec *spec, struct avx512_many *x, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n);
     /* Brings the weights of lanes [lane, lane + 16) and n keys to its own form; or NULL. */
     void (*weigh)(struct avx512_many *x, uint32_t lane, uint32_t n);
+    /* Whether a finite stored row of V must not go into the product, and is added in f32 instead; or NULL. */
+    bool (*is_odd)(const oct_kv_spec *spec, const uint8_t *row);
     /* o of all vectors = o * keep + what the block adds. */
     void (*sum)(const oct__attn_tile *tile, const struct avx512_many *x);
     uint32_t keys; /* decode is asked for a multiple of it, zero rows behind the block's */

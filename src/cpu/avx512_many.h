@@ -60,6 +60,13 @@ AVX512_INLINE int32_t avx512_clip(int64_t key, int64_t first, uint32_t n)
 static inline void avx512_many_ranges(const oct__attn_tile *tile, avx512_many *x, const avx512_block *b)
 {
     x->is_edge = !avx512_all_see(tile, b->first, b->first + b->n);
+    if (!x->is_edge) {
+        for (uint32_t lane = 0; lane < x->n_lanes; lane += 16) {
+            _mm512_store_si512(x->low + lane, _mm512_setzero_si512());
+            _mm512_store_si512(x->high + lane, _mm512_set1_epi32((int32_t)b->n));
+        }
+        return;
+    }
     for (uint32_t lane = 0; lane < x->n_lanes; lane++) {
         const int64_t position = tile->pos0 + avx512_lane_vector(tile, lane) / tile->n_heads;
         x->low[lane] = avx512_clip(avx512_low(tile, position), b->first, b->n);

@@ -89,6 +89,7 @@ static __m512bh bh(const uint8_t *at)
     X(cmple_epi32, CALL_ANY, 0, put_int(out, _mm512_cmple_epi32_mask(si(in[0]), si(in[1]))))                                      \
     X(mask_cmpgt_epi32, CALL_ANY, 0, put_int(out, _mm512_mask_cmpgt_epi32_mask((__mmask16)mask(in[2]), si(in[0]), si(in[1]))))    \
     X(cmpeq_epi8, CALL_ANY, 0, put_int(out, (int64_t)_mm512_cmpeq_epi8_mask(si(in[0]), _mm512_and_si512(si(in[0]), si(in[1])))))  \
+    X(cmple_epu16, CALL_ANY, 0, put_int(out, _mm512_cmple_epu16_mask(_mm512_sub_epi16(si(in[0]), si(in[1])), si(in[2]))))         \
     X(test_epi32, CALL_ANY, 0, put_int(out, _mm512_test_epi32_mask(si(in[0]), si(in[1]))))                                        \
     X(mask_mov_epi8, CALL_ANY, 0, put(out, _mm512_mask_mov_epi8(si(in[0]), mask(in[2]), si(in[1]))))                              \
     X(mask_mov_epi16, CALL_ANY, 0, put(out, _mm512_mask_mov_epi16(si(in[0]), (__mmask32)mask(in[2]), si(in[1]))))                 \
