@@ -325,6 +325,76 @@ static void a_deterministic_row_does_not_know_its_mates(void **state)
     free(table);
 }
 
+/* Decode and extend on eight threads that claim small items, several times: the bits of one thread. Under the thread sanitizer this is the proof
+ * that items, arrivals and merges of split groups don't race. */
+static void eight_threads_agree_with_one(void **state)
+{
+    (void)state;
+    enum { THREADS = 8, SEQUENCES = 6, PAGES = 400, TURNS = 4, VECTOR = HEADS_Q * DIM };
+    const oct_context_options options = { .struct_size = sizeof(options), .max_threads = THREADS };
+    oct_context *eight;
+    problem p;
+    problem_init(&p);
+    assert_int_equal(oct_context_create(&options, &eight, NULL), OCT_OK);
+    const size_t pool = (size_t)PAGES * PAGE_SIZE * HEADS * DIM;
+    unsigned char *k = malloc(pool), *v = malloc(pool);
+    float *v_scale = malloc(PAGES * PAGE_SIZE * HEADS * sizeof(float));
+    int32_t *table = malloc(SEQUENCES * PAGES * sizeof(int32_t));
+    for (size_t i = 0; i < pool; i++) {
+        k[i] = (unsigned char)((i * 2654435761u >> 13) & 0xb7);
+        v[i] = (unsigned char)((i * 2246822519u >> 11) & 0xb7);
+    }
+    for (int i = 0; i < PAGES * PAGE_SIZE * HEADS; i++) {
+        v_scale[i] = 0.01f * (float)(1 + i % 7);
+    }
+    for (int i = 0; i < SEQUENCES * PAGES; i++) {
+        table[i] = i * 7 % PAGES;
+    }
+    p.layer.k = k;
+    p.layer.v = v;
+    p.layer.v_token_scale = v_scale;
+    p.layer.n_pages = PAGES;
+    p.spec.deterministic = 1;
+    p.spec.split_tokens = 64;
+    p.args.lse = NULL;
+    for (int32_t rows = 1; rows <= 70; rows += 69) {
+        int32_t indptr[SEQUENCES + 1] = { 0 }, kv_len[SEQUENCES];
+        for (int32_t i = 0; i < SEQUENCES; i++) {
+            indptr[i + 1] = indptr[i] + rows;
+            kv_len[i] = 150 + 97 * i;
+        }
+        const size_t n = (size_t)(SEQUENCES * rows) * VECTOR;
+        float *q = malloc(n * sizeof(float)), *one = malloc(n * sizeof(float)), *out = malloc(n * sizeof(float));
+        for (size_t i = 0; i < n; i++) {
+            q[i] = (float)(i * 5 % 13) * 0.1f - 0.6f;
+        }
+        const oct_attn_batch batch = { .struct_size = sizeof(batch), .n_sequences = SEQUENCES, .qo_indptr = indptr, .block_table = table, .seq_lens = kv_len,
+                                       .max_pages = PAGES, .n_pages = PAGES };
+        p.args.q = q;
+        for (int turn = 0; turn <= TURNS; turn++) {
+            oct_plan *plan;
+            p.spec.max_threads = turn == 0 ? 1 : THREADS;
+            p.args.out = turn == 0 ? one : out;
+            assert_int_equal(oct_plan_create(eight, &p.spec, &plan, NULL), OCT_OK);
+            assert_int_equal(oct_plan_update(plan, &batch, NULL), OCT_OK);
+            assert_int_equal(oct_attn_run(plan, &p.args), OCT_OK);
+            if (turn > 0) {
+                assert_memory_equal(one, out, n * sizeof(float));
+            }
+            oct_plan_destroy(plan);
+        }
+        assert_true(isfinite(one[0]) && one[0] != one[1]);
+        free(q);
+        free(one);
+        free(out);
+    }
+    free(k);
+    free(v);
+    free(v_scale);
+    free(table);
+    oct_context_destroy(eight);
+}
+
 static void runs_allocate_nothing(void **state)
 {
     (void)state;
@@ -412,6 +482,7 @@ int main(void)
         cmocka_unit_test(unusual_but_legal_arguments_pass),
         cmocka_unit_test(shares_make_the_whole),
         cmocka_unit_test(a_deterministic_row_does_not_know_its_mates),
+        cmocka_unit_test(eight_threads_agree_with_one),
         cmocka_unit_test(runs_allocate_nothing),
         cmocka_unit_test(merges_are_checked),
     };
