@@ -8,8 +8,29 @@
 #include "plan/gate.h"
 
 /* What rows are compared on before there is a batch. */
-static const int32_t nominal_indptr[OCT__PLAN_OPS][2] = { { 0, 1 }, { 0, 512 } };
-static const int32_t nominal_kv_len[OCT__PLAN_OPS] = { 4096, 512 };
+static const int32_t nominal_rows[OCT__PLAN_OPS] = { 1, 512 };
+static const int32_t nominal_keys[OCT__PLAN_OPS] = { 4096, 512 };
+
+/* On a GPU, where a plan chooses once, the limits say more of its decodes: no more keys than they may have, and as many rows as each sequence may have
+ * where that is a decode's number (drafts are verified so). */
+static void set_nominal(oct_plan *plan)
+{
+    const oct_attn_spec *spec = &plan->spec;
+    for (int i = 0; i < OCT__PLAN_OPS; i++) {
+        plan->nominal_indptr[i][1] = nominal_rows[i];
+        plan->nominal_kv_len[i] = nominal_keys[i];
+    }
+    if (plan->machine->device == OCT__DEVICE_CPU) {
+        return;
+    }
+    const int64_t rows = spec->max_sequences > 0 ? spec->max_rows / spec->max_sequences : 0;
+    if (rows > 1 && rows <= OCT__DECODE_ROWS_MAX) {
+        plan->nominal_indptr[OCT__PLAN_DECODE][1] = (int32_t)rows;
+    }
+    if (spec->max_keys > 0 && spec->max_keys < nominal_keys[OCT__PLAN_DECODE]) {
+        plan->nominal_kv_len[OCT__PLAN_DECODE] = (int32_t)spec->max_keys;
+    }
+}
 
 oct__op oct__plan_operation(int i)
 {
@@ -49,8 +70,8 @@ bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__spl
     const bool is_batch = *n_rows > 0 && !plan->spec.deterministic;
     if (!is_batch) {
         problem->n_sequences = 1;
-        problem->qo_indptr = nominal_indptr[i];
-        problem->kv_len = &nominal_kv_len[i];
+        problem->qo_indptr = plan->nominal_indptr[i];
+        problem->kv_len = &plan->nominal_kv_len[i];
         oct__split_count(problem, op, n_rows, n_keys);
     }
     fill_seconds(plan, op, problem, n_threads, seconds);
@@ -130,6 +151,7 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
     const uint32_t n_units = (uint32_t)machine->facts.v[OCT__FACT_DEV_UNITS];
     plan->max_threads = machine->device != OCT__DEVICE_CPU ? n_units : spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
     atomic_init(&plan->next, 0);
+    set_nominal(plan);
     oct__plan_clear(plan);
 
     oct_status status = oct__rules_read(plan->rows, plan->n_rows, 1u << OCT__OP_attn_decode | 1u << OCT__OP_attn_extend, spec->force_variant, spec->deny_variant, where,

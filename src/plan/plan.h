@@ -27,6 +27,7 @@ struct oct_plan {
     oct__rules rules;
     uint32_t max_threads;            /* a GPU: its units */
     const oct__variant *chosen[OCT__PLAN_OPS];
+    int32_t nominal_indptr[OCT__PLAN_OPS][2], nominal_kv_len[OCT__PLAN_OPS];   /* the problem that they are compared on without a batch */
     oct__batch batch;
     oct__split split;                /* of the batch */
     oct__step step;
@@ -59,7 +60,7 @@ oct__op oct__plan_operation(int i);
 uint32_t oct__plan_compare_threads(const oct_plan *plan);
 
 /* The problem that an operation's variants are compared on: the batch when it has rows for it, else (and always in deterministic mode) the nominal
- * one: one row over 4096 keys, or 512 rows over 512 keys. Returns whether it is the batch; fills split's input fields, and the predicted seconds of each row of the table (0 for
+ * one: one row over 4096 keys (on a GPU as many as the limits suggest), or 512 rows over 512 keys. Returns whether it is the batch; fills split's input fields, and the predicted seconds of each row of the table (0 for
  * rows of other operations) on n_threads. */
 bool oct__plan_compare(const oct_plan *plan, int i, uint32_t n_threads, oct__split *problem, double seconds[OCT__VARIANTS_MAX], int64_t *n_rows, int64_t *n_keys);
 

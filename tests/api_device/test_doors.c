@@ -513,6 +513,43 @@ static void recorded_machines_answer_and_run_nothing(void **state)
     }
 }
 
+/* Four rows a sequence of five query heads each: two tiles of 16 vectors, or four of 8. */
+static void limits_tell_how_many_rows_a_decode_has(void **state)
+{
+    static const struct { int64_t max_rows; const char *chosen; } cases[] = {
+        { 8, "chosen    attn_decode.sm90a_8_8_64_8," }, { 32, "chosen    attn_decode.sm90a_8_8_64_16," }, { 4096, "chosen    attn_decode.sm90a_8_8_64_8," },
+    };
+    const oct_context_options options = { .struct_size = sizeof options, .machine = "h200" };
+    oct_context *context;
+    oct_error error = OCT_ERROR_INIT;
+    char text[16384];
+    (void)state;
+    must(oct_context_create(&options, &context, &error), &error);
+    problem p = make_problem(6);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        oct_attn_spec spec = p.spec;
+        oct_plan *plan;
+        spec.heads_q = 5 * spec.kv.heads;
+        spec.kv.dim_k = spec.kv.dim_v = 64;
+        spec.max_sequences = 8;
+        spec.max_rows = cases[i].max_rows;
+        spec.max_keys = 100000;
+        must(oct_plan_create(context, &spec, &plan, &error), &error);
+        oct_plan_explain(plan, OCT_TEXT_PLAIN, text, sizeof text);
+        if (strstr(text, cases[i].chosen) == NULL)
+            fail_msg("%lld rows of 8 sequences: no %s in\n%s", (long long)cases[i].max_rows, cases[i].chosen, text);
+        assert_non_null(strstr(text, cases[i].max_rows == 32 ? "attn_decode: 4 rows over 4096 keys" : "attn_decode: 1 row over 4096 keys"));
+        spec.max_keys = 300;
+        oct_plan_destroy(plan);
+        must(oct_plan_create(context, &spec, &plan, &error), &error);
+        oct_plan_explain(plan, OCT_TEXT_PLAIN, text, sizeof text);
+        assert_non_null(strstr(text, "over 300 keys"));
+        oct_plan_destroy(plan);
+    }
+    oct_context_destroy(context);
+    problem_drop(&p);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2 || strncmp(argv[1], "fake:", 5) != 0)
@@ -527,6 +564,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(batches_and_arguments_are_checked_without_their_bytes),
         cmocka_unit_test(the_cpu_has_no_streams),
         cmocka_unit_test(pools_live_on_the_device),
+        cmocka_unit_test(limits_tell_how_many_rows_a_decode_has),
         cmocka_unit_test(rates_are_of_the_devices_memory),
         cmocka_unit_test(recorded_machines_answer_and_run_nothing),
     };

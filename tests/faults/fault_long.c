@@ -5,8 +5,6 @@
 
 /* ---- H1 ------------------------------------------------------------------------------------------------------- */
 
-enum { PROMPT = 1000 };
-
 /* Chunks of the prompt: first_size, then chunks of `size`. */
 static int64_t run_chunking(const problem *all, int32_t first_size, int32_t size, uint32_t pair)
 {
@@ -14,8 +12,8 @@ static int64_t run_chunking(const problem *all, int32_t first_size, int32_t size
     char force[96];
     problem_pair(pair, force, sizeof force);
     const size_t heads = all->spec.heads_q, dim = all->spec.kv.dim_v;
-    for (int32_t at = 0; at < PROMPT;) {
-        const int32_t wanted = at == 0 ? first_size : size, n = wanted < PROMPT - at ? wanted : PROMPT - at;
+    for (int32_t at = 0; at < fault_prompt;) {
+        const int32_t wanted = at == 0 ? first_size : size, n = wanted < fault_prompt - at ? wanted : fault_prompt - at;
         const problem_part part = { 0, at, n, at + n, 0 };
         problem view;
         if (problem_select(&view, all, &part, 1) != 0)
@@ -26,7 +24,7 @@ static int64_t run_chunking(const problem *all, int32_t first_size, int32_t size
         memcpy(view.expected.v_max, all->expected.v_max + (size_t)at * heads, (size_t)n * heads * sizeof(double));
         const compare_verdict verdict = problem_judge(&view, &bound);
         int last_differs = 0;
-        for (uint32_t h = 0; h < heads && at + n == PROMPT; h++) {   /* the last row's largest element, as a token would be chosen */
+        for (uint32_t h = 0; h < heads && at + n == fault_prompt; h++) {   /* the last row's largest element, as a token would be chosen */
             size_t best = 0, want = 0;
             for (uint32_t d = 0; d < dim; d++) {
                 if (problem_out(&view, n - 1, h, d) > problem_out(&view, n - 1, h, (uint32_t)best))
@@ -59,8 +57,9 @@ static int64_t run_prompt(void *arg, int64_t index)
     fault_set_formats(&s, formats[index][0], formats[index][1]);
     s.k_rotated = formats[index][2];
     s.by_write = 1;
-    s.window = index == 2 ? 200 : 0;
-    problem_lengths(&s, 1, (int32_t[]){ PROMPT }, (int32_t[]){ PROMPT });
+    s.window = index == 2 ? fault_prompt / 5 : 0;
+    const int32_t half = fault_prompt * 512 / 1000;
+    problem_lengths(&s, 1, (int32_t[]){ fault_prompt }, (int32_t[]){ fault_prompt });
     if (problem_make(&all, &s) != 0 || problem_expect(&all) != 0)
         return 1;
     for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
@@ -70,8 +69,8 @@ static int64_t run_prompt(void *arg, int64_t index)
             isolate_skipped();
             continue;
         }
-        failures += run_chunking(&all, 1000, 1000, i) + run_chunking(&all, 512, 488, i) + run_chunking(&all, 16, 16, i) + run_chunking(&all, 1, 1, i) +
-                    run_chunking(&all, 20, 980, i) + run_chunking(&all, 1, 999, i);
+        failures += run_chunking(&all, fault_prompt, fault_prompt, i) + run_chunking(&all, half, fault_prompt - half, i) + run_chunking(&all, 16, 16, i) + run_chunking(&all, 1, 1, i) +
+                    run_chunking(&all, 20, fault_prompt - 20, i) + run_chunking(&all, 1, fault_prompt - 1, i);
     }
     problem_drop(&all);
     return failures;

@@ -25,8 +25,13 @@ enum { FAULT_PAIRS_MAX = 32 };   /* of problem_pair: more than any table has row
 
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
+/* Where a case costs seconds (kernels on the host executor): every nth case only, and shorter prompts. 1 and 1000 unless the command line says else. */
+extern int64_t fault_every;
+extern int32_t fault_prompt;
+
 /* Runs the cases in children and asserts that none failed. */
-#define RUN_CASES(title, n, seconds, run) assert_int_equal(isolate_run(title, n, seconds, run, NULL), 0)
+#define RUN_CASES(title, n, seconds, run) assert_int_equal(fault_run_cases(title, n, seconds, run), 0)
+int64_t fault_run_cases(const char *title, int64_t n, unsigned seconds, isolate_case *run);
 
 /* Calls body for every pair of variants that can run p; body judges what lies in p->out, by the pair's bound, and returns failures. */
 typedef int64_t fault_body(problem *p, const compare_bound *bound, void *arg);

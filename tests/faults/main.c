@@ -1,5 +1,19 @@
-/* main.c: all faults, or those whose names match the pattern given ("fault_A1*"). */
+/* main.c: all faults, or those whose names match the pattern given ("fault_A1*"); then every=N, prompt=N. */
 #include "faults/faults.h"
+
+int64_t fault_every = 1;
+int32_t fault_prompt = 1000;
+
+static int64_t run_nth(void *arg, int64_t index)
+{
+    isolate_case *const *run = arg;
+    return (*run)(NULL, index * fault_every);
+}
+
+int64_t fault_run_cases(const char *title, int64_t n, unsigned seconds, isolate_case *run)
+{
+    return isolate_run(title, (n + fault_every - 1) / fault_every, seconds, run_nth, &run);
+}
 
 int64_t fault_each_pair(problem *p, fault_body *body, void *arg)
 {
@@ -88,5 +102,15 @@ int main(int argc, char **argv)
     oracle_init();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
+    for (int i = 2; i < argc; i++) {
+        if (strncmp(argv[i], "every=", 6) == 0)
+            fault_every = strtoll(argv[i] + 6, NULL, 10);
+        else if (strncmp(argv[i], "prompt=", 7) == 0)
+            fault_prompt = (int32_t)strtol(argv[i] + 7, NULL, 10);
+        else
+            return fprintf(stderr, "usage: faults [PATTERN [every=N] [prompt=N]]\n"), 2;
+    }
+    if (fault_every < 1 || fault_prompt < 100)
+        return fprintf(stderr, "every must be at least 1, prompt 100\n"), 2;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
