@@ -50,7 +50,7 @@ abi-update: release
 figures:
 	@python3 tools/check/docs.py --update
 
-# The table "Decode on the H200" of doc/BENCH.md, on the NVIDIA GPU of compute capability 9.0 at hand; needs nvcc 13.
+# The H200 tables of doc/BENCH.md, on the NVIDIA GPU of compute capability 9.0 at hand; needs nvcc 13, or a build/h200 from where it is.
 bench-h200:
 	@tools/h200/run.sh
 

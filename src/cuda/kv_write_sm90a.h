@@ -421,9 +421,8 @@ DEV uint32_t write_tokens(const form f, const uint32_t src, const uint32_t round
 typedef struct both_met { write_met of[2]; } both_met;
 
 /* The other way: any source, any destination, any value. left: as of write_tokens. */
-SELDOM both_met write_left(const oct__kv_write_sm90a_params *p, const writer given, uint32_t left, const float *cosine, const float *sine, float *staged)
+DEV both_met write_left(const oct__kv_write_sm90a_params *p, const writer *w, uint32_t left, const float *cosine, const float *sine, float *staged)
 {
-    const writer *w = &given;
     const oct__kv_write_params *p0 = &p->write;
     both_met met = { { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } } };
     NO_UNROLL
@@ -476,8 +475,8 @@ DEV void turn_all(const oct__kv_write_sm90a_params *p, uint64_t token0, float *c
     block_sync();
 }
 
-/* A kernel's work. shared: of oct__write_sm90a_shared_bytes, with RoPE. */
-DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *shared)
+/* The lane's part; *token0: the block's first token. */
+DEV writer writer_of(const oct__kv_write_sm90a_params *p, uint64_t *token0)
 {
     const uint32_t team = tid() >> p->team_shift, local = team * p->head_magic >> 16;
     uint64_t block = block_id();
@@ -491,9 +490,25 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
         w.head += (uint32_t)(block - of_tokens * p->parts) * p->heads_a_block;
         block = of_tokens;
     }
-    const uint64_t token0 = block * (p->tokens_a_block * p->rounds);
-    w.token = token0 + local;
+    *token0 = block * (p->tokens_a_block * p->rounds);
+    w.token = *token0 + local;
     w.is_mine = local < p->tokens_a_block && w.head < p->heads;
+    return w;
+}
+
+/* Of the forms with a kernel of their own. A call, which finds out for itself where it is: what it were given would cost the kernel registers. */
+SELDOM void write_rest(const oct__kv_write_sm90a_params *p, uint32_t left)
+{
+    uint64_t token0;
+    const writer w = writer_of(p, &token0);
+    (void)write_left(p, &w, left, 0, 0, 0);
+}
+
+/* A kernel's work. shared: of oct__write_sm90a_shared_bytes, with RoPE. */
+DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *shared)
+{
+    uint64_t token0;
+    const writer w = writer_of(p, &token0);
     if (p->refused != 0 && GET(*p->refused) != 0) {
         return;
     }
@@ -513,8 +528,10 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
     } else if (f != FORM_ANY) {
         left = p->rounds == 2 ? write_tokens(f, OCT_DTYPE_F16, 2, p, &w, shared, sine, staged, met) : write_tokens(f, OCT_DTYPE_F16, 1, p, &w, shared, sine, staged, met);
     }
-    if (left != 0) {
-        const both_met own = write_left(p, w, left, shared, sine, staged);
+    if (f != FORM_ANY && left != 0) {
+        write_rest(p, left);
+    } else if (left != 0) {
+        const both_met own = write_left(p, &w, left, shared, sine, staged);
         UNROLL
         for (uint32_t side = 0; side < 2; side++) {
             met[side].n_values += own.of[side].n_values;

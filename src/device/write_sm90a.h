@@ -9,9 +9,9 @@
 #if !defined(OCT__WRITE_SM90A_LANES)
 #define OCT__WRITE_SM90A_LANES 256u
 #endif
-#define OCT__WRITE_SM90A_BLOCKS_ANY 3u /* of the kernel for every form */
+#define OCT__WRITE_SM90A_BLOCKS_ANY 2u /* of the kernel for every form */
 #if !defined(OCT__WRITE_SM90A_BLOCKS)
-#define OCT__WRITE_SM90A_BLOCKS 5u    /* of a multiprocessor, at the least */
+#define OCT__WRITE_SM90A_BLOCKS 4u    /* of a multiprocessor, at the least */
 #endif
 #define OCT__WRITE_SM90A_DIM_MAX 256u /* a warp's eights */
 

@@ -1,6 +1,7 @@
 /* write.c: times the library's fused quantise and paged store of K and V on the GPU at hand, 8 heads of 128, pages of 16, the way the peers' kit does: one CUDA
  * graph over sets of operands that hold 500 MB together (at most 64 sets, so that 1 and 64 tokens stay in L2, for peers too), medians of 9. The floor is the same
  * bytes, read and written, at the copy rate of the same run. Each form is also written by kv_write and the pages compared, byte by byte.
+ * Last the merge of partial results, beside attn_merge.
  *
  * usage: write CODE.cubin [-s FORM] [-r REPEATS] */
 #include <math.h>
@@ -257,6 +258,72 @@ static void measure(const form *f, int at, double copy_rate, int repeats)
     free(positions);
 }
 
+/* ---- the merge --------------------------------------------------------------------------------------------------------------- */
+
+enum { MERGE_PARTS = 8, MERGE_ROWS = 2048, MERGE_HEADS = 32 };
+
+typedef struct merge_job { oct_attn_merge_args args; int is_quick; } merge_job;
+
+static void merge_all(void *of, int i)
+{
+    const merge_job *j = of;
+    const oct__dev_chip chip = gpu_chip();
+    oct__merge_params plain;
+    oct__merge_sm90a_params quick;
+    oct__dev_launch launch;
+    (void)i;
+    if (j->is_quick) {
+        oct__dev_pack_merge_sm90a(&chip, &j->args, &quick, &launch);
+        gpu_run(&launch, &quick, 0);
+    } else {
+        oct__dev_pack_merge(&chip, &j->args, &plain, &launch);
+        gpu_run(&launch, &plain, 0);
+    }
+}
+
+/* 8 parts of 2,048 rows of 32 heads of 128. */
+static void measure_merge(double copy_rate, int repeats)
+{
+    merge_job j = { .is_quick = 1 };
+    oct_attn_merge_args *a = &j.args;
+    const size_t vectors = (size_t)MERGE_ROWS * MERGE_HEADS, n = vectors * DIM;
+    float *lse = malloc(MERGE_PARTS * vectors * sizeof *lse), *merged[2] = { malloc(n * 4), malloc(n * 4) };
+    for (size_t i = 0; i < MERGE_PARTS * vectors; i++)
+        lse[i] = normal();
+    void *out = source_of(OCT_DTYPE_F32, MERGE_PARTS * n), *lse_at = gpu_upload(lse, MERGE_PARTS * vectors * sizeof *lse), *to = gpu_alloc(n * 4);
+    a->struct_size = sizeof *a;
+    a->n_parts = MERGE_PARTS;
+    a->rows = MERGE_ROWS;
+    a->heads = MERGE_HEADS;
+    a->dim = DIM;
+    a->out = out;
+    a->lse = lse_at;
+    a->merged = to;
+    a->out_head_stride = a->merged_head_stride = DIM;
+    a->out_row_stride = a->merged_row_stride = MERGE_HEADS * DIM;
+    a->out_part_stride = (int64_t)n;
+    a->lse_head_stride = 1;
+    a->lse_row_stride = MERGE_HEADS;
+    a->lse_part_stride = (int64_t)vectors;
+    const double us = gpu_time(merge_all, &j, 1, repeats, NULL, NULL);
+    gpu_copy_out(merged[0], to, n * 4);
+    j.is_quick = 0;
+    const double plain = gpu_time(merge_all, &j, 1, repeats, NULL, NULL);
+    gpu_copy_out(merged[1], to, n * 4);
+    double worst = 0.0;
+    for (size_t i = 0; i < n; i++)
+        worst = fmax(worst, fabs((double)merged[0][i] - (double)merged[1][i]));
+    const double bytes = (MERGE_PARTS + 1.0) * ((double)n + (double)vectors) * 4.0;
+    printf("merge of 8 parts, 2,048 rows x 32 heads x 128: ours %.1f  attn_merge %.1f  floor %.1f  %.0f GB/s  differ by %.1e\n", us, plain, bytes / copy_rate * 1e6,
+           bytes / us * 1e-3, worst);
+    gpu_free(out);
+    gpu_free(lse_at);
+    gpu_free(to);
+    free(lse);
+    free(merged[0]);
+    free(merged[1]);
+}
+
 /* ---- the copy ---------------------------------------------------------------------------------------------------------------- */
 
 static const size_t copy_bytes = (size_t)1 << 30;
@@ -307,5 +374,7 @@ int main(int argc, char **argv)
         for (int at = 0; at < 4; at++)
             if (strstr(forms[i].name, only) != NULL)
                 measure(&forms[i], at, copy_rate, repeats);
+    if (strstr("merge", only) != NULL)
+        measure_merge(copy_rate, repeats);
     return 0;
 }
