@@ -110,17 +110,17 @@ oct_status oct__backend_plan_update(oct__backend_plan *plan, const oct_attn_spec
 oct_status oct__backend_plan_status(oct__backend_plan *plan, void *stream, uint32_t *found)
 {
     oct__driver *driver = plan->driver;
-    oct__dev_plan left;
+    uint32_t left = OCT__DEV_PLAN_OK;
     *found = OCT__DEV_PLAN_OK;
     if (plan->batch.n_sequences == 0) {
         return OCT_OK;
     }
-    oct_status status = driver->table->copy_out(driver, &left, (unsigned char *)plan->memory + plan->workspace.plan_at, sizeof(left), stream);
+    oct_status status = driver->table->copy_out(driver, &left, (unsigned char *)plan->memory + plan->workspace.plan_at + offsetof(oct__dev_plan, status), sizeof(left), stream);
     if (status == OCT_OK) {
         status = driver->table->wait(driver, stream);
     }
     if (status == OCT_OK) {
-        *found = left.status;
+        *found = left;
     }
     return status;
 }
