@@ -13,7 +13,7 @@ static simt_device the_device;
 device_rig driver_rig(oct__driver *driver, void *stream)
 {
     the_device = (simt_device){ driver, stream };
-    return (device_rig){ &the_device, driver->chip };
+    return (device_rig){ .device = &the_device, .chip = driver->chip };
 }
 
 simt_device *simt_open(size_t memory_bytes, uint32_t shared_limit_bytes)
