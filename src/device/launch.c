@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/extend_sm90a.h"
 #include "device/launch_sm90a.h"
 
 enum {
@@ -172,6 +173,11 @@ bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spe
         oct__dev_sm90a_shape(chip, spec, shape);
         return shape->shared_bytes <= chip->shared_limit_bytes;
     }
+    if (oct__dev_is_sm90a_extend(kernel)) {
+        cut_heads(spec, OCT__EXTEND_VECTORS, shape);
+        oct__dev_sm90a_extend_shape(kernel, shape);
+        return shape->shared_bytes <= chip->shared_limit_bytes;
+    }
     if (mma_vectors > 0) {
         shape->threads = OCT__MMA_LANES;
         tile_vectors = mma_vectors;
@@ -197,6 +203,10 @@ bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec
     uint32_t vectors;
     const char *why, *sm90a = chip->has_sm90a && op == OCT__DEV_DECODE ? oct__dev_sm90a_kernel(spec, &vectors, &why) : NULL;
     if (sm90a != NULL && oct__dev_attn_shape_for(chip, spec, sm90a, vectors, shape)) {
+        return true;
+    }
+    const char *extend = chip->has_sm90a && op == OCT__DEV_EXTEND ? oct__dev_sm90a_extend_kernel(spec, &why) : NULL;
+    if (extend != NULL && oct__dev_attn_shape_for(chip, spec, extend, 0, shape)) {
         return true;
     }
     const char *mma = mma_kernel(chip, spec, op);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "device/extend_sm90a.h"
 #include "device/sm90a.h"
 
 enum {
@@ -108,4 +109,52 @@ void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, 
     }
     const uint32_t parts = blocks * rounds / n_blocks;
     *n_parts = parts < 1 ? 1 : parts < PARTS_MAX ? parts : PARTS_MAX;
+}
+
+/* ---- extends ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Dims of K and V that there are kernels for; smaller ones are padded. */
+static const struct extend_form { uint32_t dim_k, dim_v; const char *f16, *bf16; } extends[] = {
+    { 64, 64, "attn_extend_sm90a_f16_64_64", "attn_extend_sm90a_bf16_64_64" },
+    { 128, 128, "attn_extend_sm90a_f16_128_128", "attn_extend_sm90a_bf16_128_128" },
+    { 192, 128, "attn_extend_sm90a_f16_192_128", "attn_extend_sm90a_bf16_192_128" },
+    { 256, 256, "attn_extend_sm90a_f16_256_256", "attn_extend_sm90a_bf16_256_256" },
+};
+enum { EXTENDS = sizeof extends / sizeof extends[0] };
+
+const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char **why)
+{
+    const oct_kv_spec *kv = &spec->kv;
+    const bool is_bf16 = kv->k.dtype == OCT_DTYPE_BF16;
+    *why = NULL;
+    if (kv->k.dtype == OCT_DTYPE_F32 || kv->v.dtype == OCT_DTYPE_F32) {
+        *why = "pages of 8 or 16 bits";
+    } else if (kv->v.dtype == (is_bf16 ? OCT_DTYPE_F16 : OCT_DTYPE_BF16)) {
+        *why = "products of one 16-bit format: bf16 where K is, else f16";
+    } else if (kv->dim_k > 256 || kv->dim_v > 256) {
+        *why = "head dims of up to 256: a row of the output in registers";
+    } else if (kv->layout == OCT_LAYOUT_V5D) {
+        *why = "V with the dims of a token side by side (NHD, HND)";
+    }
+    for (int i = 0; i < EXTENDS && *why == NULL; i++) {
+        if (kv->dim_k <= extends[i].dim_k && kv->dim_v <= extends[i].dim_v) {
+            return is_bf16 ? extends[i].bf16 : extends[i].f16;
+        }
+    }
+    return NULL;
+}
+
+bool oct__dev_is_sm90a_extend(const char *kernel)
+{
+    return strncmp(kernel, "attn_extend_sm90a_", 18) == 0;
+}
+
+void oct__dev_sm90a_extend_shape(const char *kernel, oct__dev_attn_shape *shape)
+{
+    const struct extend_form *form = &extends[0];
+    for (int i = 0; i < EXTENDS; i++) {
+        form = strcmp(kernel, extends[i].f16) == 0 || strcmp(kernel, extends[i].bf16) == 0 ? &extends[i] : form;
+    }
+    shape->threads = OCT__EXTEND_LANES;
+    shape->shared_bytes = oct__extend_shared_of(form->dim_k, form->dim_v, OCT__EXTEND_KEYS(form->dim_k)).bytes;
 }

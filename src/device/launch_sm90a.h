@@ -15,4 +15,14 @@ bool oct__dev_is_sm90a(const char *kernel);
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape);
 void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t *n_parts, uint32_t *heads_a_block);
 
+/* ---- extends: src/cuda/attn_extend_sm90a.h ---- */
+
+/* The extend kernel for a spec; NULL and why not. The chip's has_sm90a is not asked. */
+const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char **why);
+
+bool oct__dev_is_sm90a_extend(const char *kernel);
+
+/* Fills threads and shared_bytes of a shape. */
+void oct__dev_sm90a_extend_shape(const char *kernel, oct__dev_attn_shape *shape);
+
 #endif

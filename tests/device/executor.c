@@ -1,7 +1,7 @@
 /* executor.c: runs the lanes of a block in turn. A lane runs until it must wait; then the next lane of its warp does, and when none can, the
  * one that stopped last settles the warp: all at the same warp operation, all at the barrier, all done, or a fault. */
 #define _GNU_SOURCE
-#include "device/executor_state.h"
+#include "device/executor_group.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -240,6 +240,8 @@ static void settle_op(simt_device *d, lane *lanes)
     case OCT__SIMT_WARP_SYNC:
         simt_tick(d);
         d->warp_time[d->warp] = d->now;
+        if (group_is_used)
+            group_join_warp(d);
         break;
     case OCT__SIMT_MMA_FP8: multiply_8(lanes, warp, lanes[0].argument, 32, 0); break;
     case OCT__SIMT_MMA_FP8_WIDE: multiply_8(lanes, warp, 0, 128, 0); break;
@@ -253,6 +255,12 @@ static void settle_op(simt_device *d, lane *lanes)
     case OCT__SIMT_TRANSPOSE: transpose(lanes); break;
     case OCT__SIMT_MMA_F16: multiply(lanes, warp, 0); break;
     case OCT__SIMT_MMA_BF16: multiply(lanes, warp, 1); break;
+    case OCT__SIMT_WG_BEGIN:
+    case OCT__SIMT_WG_MMA:
+    case OCT__SIMT_WG_END:
+    case OCT__SIMT_WG_WAIT:
+        wgmma_settle(d, lanes[0].op, lanes[0].argument, lanes[0].site);
+        break;
     }
 }
 
@@ -272,8 +280,23 @@ static int settle_warp(simt_device *d)
             meets = i;
             break;
         }
-    if (meets == warp)
-        return 0;
+    if (meets == warp) {
+        uint32_t n_waits = 0;
+        for (uint32_t i = 0; i < warp; i++)
+            n_waits += lanes[i].state == LANE_WAITS;
+        if (n_waits == 0)
+            return 0;
+        for (uint32_t i = 0; i < warp; i++)
+            if (lanes[i].state != LANE_WAITS || lanes[i].site != lanes[0].site) {
+                report(d, SIMT_DIVERGENT_WARP, first + i, lanes[i].site, "is not where its warp waits");
+                return -1;
+            }
+        if (!group_may_pass(d, first))
+            return 0;
+        for (uint32_t i = 0; i < warp; i++)
+            lanes[i].state = LANE_RUNS;
+        return 1;
+    }
     for (uint32_t i = 0; i < warp; i++)
         if (lanes[i].state != LANE_MEETS || lanes[i].op != lanes[meets].op || lanes[i].site != lanes[meets].site || lanes[i].n != lanes[meets].n) {
             report(d, SIMT_DIVERGENT_WARP, first + meets, lanes[meets].site, "waits for its warp, but lane %u %s%s", first + i,
@@ -290,6 +313,15 @@ static int settle_warp(simt_device *d)
 static int settle_block(simt_device *d)
 {
     uint32_t waits = d->kernel->threads;
+    for (uint32_t i = 0; i < d->kernel->threads; i++)
+        if (d->lanes[i].state == LANE_WAITS) {
+            if (d->has_run) {   /* those who went on may have let this one */
+                d->has_run = 0;
+                return 1;
+            }
+            report(d, SIMT_DIVERGENT_BARRIER, i, d->lanes[i].site, "waits for what nobody will do");
+            return -1;
+        }
     for (uint32_t i = 0; i < d->kernel->threads; i++)
         if (d->lanes[i].state == LANE_AT_BARRIER) {
             waits = i;
@@ -317,8 +349,10 @@ static lane *next_lane(simt_device *d)
     for (;;) {
         while (d->cursor < (d->warp + 1) * warp) {
             lane *l = &d->lanes[d->cursor++];
-            if (l->state == LANE_RUNS)
+            if (l->state == LANE_RUNS) {
+                d->has_run = 1;
                 return l;
+            }
         }
         int settled = settle_warp(d);
         if (settled == 0 && (d->warp + 1) * warp < d->kernel->threads) {
@@ -360,6 +394,12 @@ void oct__simt_block_sync(const char *site)
     d->self->state = LANE_AT_BARRIER;
     d->self->site = site;
     stop(d);
+}
+
+void simt_wait(simt_device *device)
+{
+    device->self->state = LANE_WAITS;
+    stop(device);
 }
 
 void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, const char *site)
@@ -443,6 +483,8 @@ static void run_block(simt_device *d)
         d->lanes[i].n_shared = 0;
     }
     simt_begin_block(d);
+    group_begin_block(d);
+    d->has_run = 0;
     d->warp = 0;
     d->cursor = 1;
     set_self(d, &d->lanes[0]);

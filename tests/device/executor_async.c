@@ -1,12 +1,12 @@
 /* executor_async.c: copies from global to shared memory that run by themselves (src/cuda/simt_sm90a.h). A lane's copies land when it waits for their
  * group, not before: until then their place counts as not written, and whoever still reads it when they are asked for is in a race. */
-#include "device/executor_state.h"
+#include "device/executor_group.h"
 
 #include <string.h>
 
 #include "cuda/simt_sm90a.h"
 
-enum { COPIES_MAX = 256, LANES = 128, CHUNK_BYTES = 16 };
+enum { COPIES_MAX = 256, LANES = 512, CHUNK_BYTES = 16 };
 
 typedef struct copy { shared_at at; uint32_t group; unsigned char bytes[CHUNK_BYTES]; const char *site; } copy;
 
@@ -64,4 +64,23 @@ void oct__simt_async_wait(uint32_t n, const char *site)
         memcpy(oct__simt_shared_write(oct__shared_place(q->copies[done].at), CHUNK_BYTES, q->copies[done].site), q->copies[done].bytes, CHUNK_BYTES);
     memmove(q->copies, q->copies + done, (q->n - done) * sizeof *q->copies);
     q->n -= done;
+}
+
+uint32_t async_queue_length(uint32_t lane)
+{
+    return queues[lane].n;
+}
+
+void async_land(simt_device *device, uint32_t lane, uint32_t n)
+{
+    struct queue *q = &queues[lane];
+    const uint32_t me = device->me, my_warp = device->my_warp;
+    device->me = lane;
+    device->my_warp = lane / 32;
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(oct__simt_shared_write(oct__shared_place(q->copies[i].at), CHUNK_BYTES, q->copies[i].site), q->copies[i].bytes, CHUNK_BYTES);
+    device->me = me;
+    device->my_warp = my_warp;
+    memmove(q->copies, q->copies + n, (q->n - n) * sizeof *q->copies);
+    q->n -= n;
 }

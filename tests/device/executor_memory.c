@@ -1,6 +1,6 @@
 /* executor_memory.c: allocations, and what every access of a kernel goes through: bounds, alignment, "has it been written", races. */
 #define _GNU_SOURCE
-#include "device/executor_state.h"
+#include "device/executor_group.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +218,7 @@ static void rewind_time(simt_device *d)
     d->n_block_times = 0;
     d->n_releases = d->n_acquired = 0;
     d->now = 1;
+    group_rewind();
 }
 
 void simt_tick(simt_device *device)
@@ -282,9 +283,14 @@ static int is_past_slowly(const simt_device *d, uint32_t stamp)
     if (time >= d->barrier_time) {
         if (who == d->me)
             return 1;
-        if (who < LANES_MAX ? who / d->kernel->warp == d->my_warp : who == WHO_WARP + d->my_warp)
-            return time < d->warp_time[d->my_warp];
-        return 0;
+        if ((who < LANES_MAX ? who / d->kernel->warp == d->my_warp : who == WHO_WARP + d->my_warp) && time < d->warp_time[d->my_warp])
+            return 1;
+        if (!group_is_used || (who >= LANES_MAX && who != WHO_WARP + d->my_warp))
+            return 0;
+        for (uint32_t l = who < LANES_MAX ? who : d->my_warp * d->kernel->warp; l < (who < LANES_MAX ? who + 1 : (d->my_warp + 1) * d->kernel->warp); l++)
+            if (!group_sees(d, l, time))
+                return 0;
+        return 1;
     }
     const uint64_t block = block_at(d, time);   /* another block of this launch */
     for (size_t i = 0; i < d->n_acquired; i++)
@@ -383,6 +389,8 @@ static inline uint32_t joined(const simt_device *d, uint32_t before, int is_shar
     const uint32_t who = stamp_who(before);
     if (before == 0 || who == d->me || is_past(d, before, is_shared))
         return my_stamp(d);
+    if (is_shared && group_is_used && (who < LANES_MAX ? who / d->kernel->warp : who - WHO_WARP) != d->my_warp)
+        return my_stamp(d);   /* executor_group.c remembers other warps' */
     if (who < LANES_MAX ? who / d->kernel->warp == d->my_warp : who == WHO_WARP + d->my_warp)
         return stamp_make(d->now, stamp_time(before) >= d->block_time ? WHO_WARP + d->my_warp : WHO_MANY);
     return stamp_make(d->now, WHO_MANY);
@@ -415,7 +423,8 @@ static inline void write_byte(simt_device *d, size_t at, size_t size_bytes, int 
     }
     if (!(is_atomic && stamp_who(stamp) == WHO_ATOMIC) && !is_past(d, stamp, is_shared))
         raise_race(d, at, "writes", stamp, "has written", site);
-    if (d->read[at] != 0 && !is_past(d, d->read[at], is_shared))
+    if (d->read[at] != 0 && !is_past(d, d->read[at], is_shared) &&
+        !(is_shared && group_is_used && (stamp_who(d->read[at]) < LANES_MAX ? stamp_who(d->read[at]) / d->kernel->warp : stamp_who(d->read[at]) - WHO_WARP) != d->my_warp))
         raise_race(d, at, "writes", d->read[at], "has read", site);
     d->wrote[at] = STAMP_WRITTEN | (is_atomic ? stamp_make(d->now, WHO_ATOMIC) : my_stamp(d));
 }
@@ -492,6 +501,8 @@ void *oct__simt_shared_read(const volatile void *at, size_t size_bytes, const ch
     simt_device *d = simt_running;
     const size_t offset = shared_offset(d, at, size_bytes, "reads", site);
     read_bytes(d, offset, size_bytes, 1, site);
+    if (group_is_used)
+        group_read(d, offset, size_bytes);
     return d->bytes + offset;
 }
 
@@ -500,6 +511,9 @@ void *oct__simt_shared_write(const volatile void *at, size_t size_bytes, const c
     simt_device *d = simt_running;
     const size_t offset = shared_offset(d, at, size_bytes, "writes", site);
     write_bytes(d, offset, size_bytes, 1, site);
+    const int reader = group_is_used ? group_reader(d, offset, size_bytes) : -1;
+    if (reader >= 0)
+        raise_race(d, offset, "writes", stamp_make(d->now, (uint32_t)reader), "has read", site);
     return d->bytes + offset;
 }
 

@@ -42,7 +42,7 @@ typedef struct allocation {
 /* A block's acq_rel atomic on an address: what it had written by then. */
 typedef struct release { size_t at; uint64_t block; uint32_t time, lane; } release;
 
-typedef enum lane_state { LANE_RUNS, LANE_MEETS, LANE_AT_BARRIER, LANE_DONE } lane_state;
+typedef enum lane_state { LANE_RUNS, LANE_MEETS, LANE_AT_BARRIER, LANE_WAITS, LANE_DONE } lane_state;
 
 typedef struct lane {
     fiber fiber;
@@ -78,6 +78,7 @@ struct simt_device {
     lane *self;
     uint32_t me, my_warp;                   /* its number and its warp's */
     uint32_t warp, cursor;                  /* the warp that runs, its next lane */
+    int has_run;                            /* some lane, since the warps were last walked over */
     shared_array arrays[SHARED_ARRAYS];
     uint32_t n_arrays;
 
@@ -95,6 +96,9 @@ extern simt_device *simt_running;           /* NULL between launches */
 
 /* Ends the launch from within a lane; does not return. */
 void simt_raise(simt_fault fault, const char *site, const char *form, ...) __attribute__((format(printf, 3, 4), noreturn));
+
+/* The running lane stops until group_may_pass (executor_group.h) lets its warp go on. */
+void simt_wait(simt_device *device);
 
 /* One more tick; stamps are brought back to the beginning when time runs out. */
 void simt_tick(simt_device *device);

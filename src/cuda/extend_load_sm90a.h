@@ -1,0 +1,406 @@
+/* extend_load_sm90a.h: the warpgroup of attn_extend_sm90a.h that brings the keys: from pages to 16 bits in shared memory, in the order in which the
+ * matrix units read them. Two of its warps bring K and two bring V, each half of a tile's keys, so that neither waits for the other; a warp's lanes find the
+ * pages of its keys a tile ahead. Elements of 16 bits are copied past the registers; those of 8 bits come to registers a tile ahead of their use and become
+ * f16 (bf16 beside bf16) on their way. */
+#ifndef OCT_CUDA_EXTEND_LOAD_SM90A_H
+#define OCT_CUDA_EXTEND_LOAD_SM90A_H
+
+#include "cuda/simt_group_sm90a.h"
+#include "device/attn_finish.h"
+#include "device/extend_sm90a.h"
+#include "device/tile.h"
+
+#define EXTEND_STAGES OCT__EXTEND_STAGES
+#define EXTEND_HELD 64u             /* words of half a side of a tile that a lane holds */
+#define EXTEND_SUBS 2u              /* keys of a lane */
+
+/* What a kernel is compiled for; every field a constant. */
+typedef struct ext_kind {
+    uint32_t dim_k, dim_v, keys;
+    uint32_t is_bf16;               /* products of bf16; else of f16 */
+} ext_kind;
+
+/* What all warps of a block know. */
+typedef struct ext_block {
+    const oct__attn_params *p;
+    uint32_t warp, lane;
+    uint8_t *shared;
+    oct__extend_shared at;
+    shared_at base;
+    uint32_t n_tasks_tiles;         /* tasks x head tiles */
+    uint32_t has_k_scale, has_v_scale;
+} ext_block;
+
+/* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty. */
+DEV shared_at ext_bar(const ext_block *t, uint32_t kind, uint32_t stage)
+{
+    return t->base + t->at.bars + (kind * EXTEND_STAGES + stage) * 8;
+}
+
+/* Of the block's work i: longest first, since later rows see more keys. */
+DEV uint32_t ext_work(const ext_block *t, uint32_t i)
+{
+    return t->n_tasks_tiles - 1 - i;
+}
+
+/* K or V of a layer as the loader sees it. */
+typedef struct ext_side {
+    const oct__dev_side *side;
+    uint32_t size, is_wide;         /* bytes of an element; rows begin and end at multiples of 16 bytes */
+    uint64_t chunk_stride;          /* from a token's 16-byte chunk to its next */
+    shared_at ring;
+    uint32_t dim;                   /* of the kernel */
+} ext_side;
+
+/* The tiles of the block's work in order. */
+typedef struct ext_stream {
+    uint32_t work;                  /* what `base` is a tile of */
+    int32_t base, first, key0, key1;
+    uint32_t head_kv;
+    const int32_t *pages;
+    uint32_t is_found;
+    int32_t page[EXTEND_SUBS];      /* the lane's keys', just asked for; -1: it has none */
+    uint32_t token[EXTEND_SUBS];
+} ext_stream;
+
+/* Where the lane's keys of a tile lie, on the warp's side; 0: not there. */
+typedef struct ext_place {
+    uint64_t at[EXTEND_SUBS];
+    float k_scale[EXTEND_SUBS], v_scale[EXTEND_SUBS];
+    uint32_t is_found;
+} ext_place;
+
+DEV void ext_open(const ext_block *t, ext_stream *s, const ext_kind k)
+{
+    while (s->work < t->n_tasks_tiles) {
+        const uint32_t work = ext_work(t, s->work);
+        const oct__dev_task *task = t->p->tasks + work / t->p->n_head_tiles;
+        s->key0 = GET(task->key0);
+        s->key1 = GET(task->key1);
+        s->head_kv = work % t->p->n_head_tiles / t->p->n_cuts;
+        s->pages = batch_pages(&t->p->batch, (uint32_t)GET(task->sequence));
+        if (s->key0 < s->key1) {
+            s->first = (int32_t)((uint32_t)s->key0 / k.keys * k.keys);
+            s->base = (int32_t)((uint32_t)(s->key1 - 1) / k.keys * k.keys);
+            return;
+        }
+        s->work += (uint32_t)block_count();
+    }
+}
+
+/* Asks for the page ids of the lane's keys of the tile at hand. */
+DEV void ext_find(const ext_block *t, ext_stream *s, const ext_kind k)
+{
+    const uint32_t each = k.keys / 2, page_size = t->p->layer.page_size;
+    s->is_found = s->work < t->n_tasks_tiles;
+    UNROLL
+    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
+        const uint32_t own = i * 32 + t->lane;
+        const int32_t key = s->base + (int32_t)(t->warp % 2 * each + own);
+        s->page[i] = -1;
+        if (s->is_found && own < each && key >= s->key0 && key < s->key1) {
+            s->page[i] = GET(s->pages[(uint32_t)key / page_size]);
+            s->token[i] = (uint32_t)key % page_size;
+        }
+    }
+}
+
+DEV void ext_next(const ext_block *t, ext_stream *s, const ext_kind k)
+{
+    s->base -= (int32_t)k.keys;
+    if (s->base < s->first) {
+        s->work += (uint32_t)block_count();
+        ext_open(t, s, k);
+    }
+}
+
+/* Addresses of the tile whose page ids were asked for last. */
+DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t head_kv, const ext_side *side, uint32_t is_k)
+{
+    const oct__dev_layer *layer = &t->p->layer;
+    ext_place at;
+    at.is_found = s->is_found;
+    UNROLL
+    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
+        at.at[i] = 0;
+        at.k_scale[i] = at.v_scale[i] = 0.0f;
+        if (s->page[i] >= 0) {
+            at.at[i] = (uint64_t)(uintptr_t)side->side->base +
+                       (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page[i], s->token[i], head_kv) * side->size;
+            if (is_k && t->has_k_scale) {
+                at.k_scale[i] = token_scale(&layer->k, layer->heads, s->page[i], s->token[i], head_kv);
+            }
+            if (is_k && t->has_v_scale) {
+                at.v_scale[i] = token_scale(&layer->v, layer->heads, s->page[i], s->token[i], head_kv);
+            }
+        }
+    }
+    return at;
+}
+
+/* Where 16-byte chunk `chunk` of key `key` of a tile of 16-bit rows goes. */
+DEV uint32_t ext_spot(uint32_t key, uint32_t chunk, const uint32_t keys)
+{
+    return chunk / 8 * (keys * 128) + key * 128 + ((chunk % 8) ^ (key % 8)) * 16;
+}
+
+/* Lanes that share a row's 16-byte chunks: a power of two. */
+DEV uint32_t ext_lanes_of_row(const uint32_t row_bytes)
+{
+    return row_bytes <= 64 ? 4 : row_bytes <= 128 ? 8 : row_bytes <= 256 ? 16 : 32;
+}
+
+/* How a warp's lanes share the rows of its half of a tile: turn i brings rows [i * rows, (i + 1) * rows). */
+typedef struct ext_turns {
+    uint32_t rows, row, chunk;      /* of a turn; the lane's */
+    uint32_t is_within;
+    shared_at own;                  /* where the lane's chunk of turn 0 goes */
+    uint64_t offset;                /* of the chunk in a token */
+} ext_turns;
+
+/* size: bytes of an element. An 8-bit chunk becomes two, whose places differ in bit 4. */
+DEV ext_turns ext_turns_of(const ext_block *t, const ext_side *s, shared_at to, const uint32_t size, const uint32_t dim, const uint32_t keys)
+{
+    const uint32_t lanes = ext_lanes_of_row(dim * size), each = keys / 2;
+    ext_turns u;
+    u.rows = 32 / lanes;
+    u.row = t->lane / lanes;
+    u.chunk = t->lane % lanes;
+    u.is_within = u.chunk * 16 < s->side->dim * size;
+    u.own = to + t->warp % 2 * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, keys);
+    u.offset = u.chunk * s->chunk_stride;
+    return u;
+}
+
+/* Rows of a turn begin at a multiple of their number, a power of two: their place in the order of eights is or'ed, so the swizzle is XORed. */
+DEV shared_at ext_turn_place(const ext_turns *u, const uint32_t turn)
+{
+    return (u->own ^ (turn * u->rows % 8 * 16)) + turn * u->rows * 128;
+}
+
+/* Whether all keys of the warp's half are there. */
+DEV uint32_t ext_is_whole(const ext_block *t, const uint64_t *own, const uint32_t keys)
+{
+    uint32_t lacks = 0;
+    UNROLL
+    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
+        lacks |= own[i] == 0 && i * 32 + t->lane < keys / 2;
+    }
+    return !warp_any(lacks);
+}
+
+/* Rows of 16 bits: copies. */
+DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t dim, const uint32_t keys)
+{
+    const ext_turns u = ext_turns_of(t, s, to, 2, dim, keys);
+    if (ext_is_whole(t, own, keys)) {
+        UNROLL
+        for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
+            const uint64_t at = warp_shuffle_u64(own[i * u.rows / 32], i * u.rows % 32 + u.row) + u.offset;
+            if (u.is_within) {
+                async_load_16(ext_turn_place(&u, i), (const void *)(uintptr_t)at);
+            }
+        }
+        return;
+    }
+    NO_UNROLL
+    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
+        const uint64_t at = warp_shuffle_u64(i * u.rows < 32 ? own[0] : own[1], i * u.rows % 32 + u.row);
+        if (u.is_within) {
+            async_load(ext_turn_place(&u, i), (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
+        }
+    }
+}
+
+/* Rows of 8 bits: into registers. */
+DEV void ext_hold(const ext_block *t, const ext_side *s, const uint64_t *own, const uint32_t dim, const uint32_t keys, uint32_t *held)
+{
+    const ext_turns u = ext_turns_of(t, s, 0, 1, dim, keys);
+    UNROLL
+    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
+        const uint64_t at = warp_shuffle_u64(own[i * u.rows / 32], i * u.rows % 32 + u.row);
+        u32x4 v = { 0, 0, 0, 0 };
+        if (u.is_within && at != 0) {
+            v = global_load_16((const void *)(uintptr_t)(at + u.offset));
+        }
+        held[4 * i] = v.x;
+        held[4 * i + 1] = v.y;
+        held[4 * i + 2] = v.z;
+        held[4 * i + 3] = v.w;
+    }
+}
+
+/* Two f16 as two bf16: exact for every 8-bit format. */
+DEV uint32_t ext_bf16_of_f16(uint32_t pair)
+{
+    return pack_bf16(decode_f16(pair & 0xFFFF), decode_f16(pair >> 16));
+}
+
+DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    const u32x4 v = { x, y, z, w };
+    shared_write_16(at, v);
+}
+
+/* ... and from there. */
+DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t dtype, const uint32_t dim, const uint32_t keys,
+                     const uint32_t is_bf16)
+{
+    const ext_turns u = ext_turns_of(t, s, to, 1, dim, keys);
+    UNROLL
+    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
+        uint32_t word[8];
+        UNROLL
+        for (uint32_t w = 0; w < 4; w++) {
+            to_16(held[4 * i + w], dtype, word + 2 * w);
+        }
+        if (is_bf16) {
+            UNROLL
+            for (uint32_t w = 0; w < 8; w++) {
+                word[w] = ext_bf16_of_f16(word[w]);
+            }
+        }
+        if (u.is_within) {
+            const shared_at place = ext_turn_place(&u, i);
+            ext_write_16(place, word[0], word[1], word[2], word[3]);
+            ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
+        }
+    }
+}
+
+/* Rows that lie anyhow. */
+DEV void ext_gather(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t keys, const uint32_t is_bf16)
+{
+    const uint32_t eights = s->side->dim / 8, each = keys / 2;
+    NO_UNROLL
+    for (uint32_t e = 0; e < (each * eights + WARP - 1) / WARP; e++) {
+        const uint32_t i = e * WARP + t->lane, row = i / eights, chunk = i % eights;
+        const uint64_t low = warp_shuffle_u64(own[0], row % 32), high = warp_shuffle_u64(own[1], row % 32), at = row < 32 ? low : high;
+        float x[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
+        if (row < each) {
+            if (at != 0) {
+                const uint64_t offset = s->chunk_stride == 16 ? chunk * 8 * s->size : chunk * 8 * s->size / 16 * s->chunk_stride + chunk * 8 * s->size % 16;
+                load_eight((const void *)(uintptr_t)(at + offset), s->side->dtype, x);
+            }
+            const shared_at place = to + ext_spot(t->warp % 2 * each + row, chunk, keys);
+            if (is_bf16) {
+                ext_write_16(place, pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
+            } else {
+                ext_write_16(place, pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7]));
+            }
+        }
+    }
+}
+
+/* Of the way of a side: copies, registers, or anyhow. */
+DEV uint32_t ext_is_copied(const ext_side *s)
+{
+    return s->is_wide && s->size == 2;
+}
+
+/* The warp's half of a side's tile. */
+DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, const uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
+{
+    if (ext_is_copied(s)) {
+        ext_copy(t, s, own, to, dim, k.keys);
+        async_commit();
+    } else if (!s->is_wide) {
+        ext_gather(t, s, own, to, k.keys, k.is_bf16);
+    } else if (s->side->dtype == OCT_DTYPE_E4M3FN) {
+        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FN, dim, k.keys, k.is_bf16);
+    } else if (s->side->dtype == OCT_DTYPE_I8) {
+        ext_convert(t, s, held, to, OCT_DTYPE_I8, dim, k.keys, k.is_bf16);
+    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
+        ext_convert(t, s, held, to, OCT_DTYPE_E5M2, dim, k.keys, k.is_bf16);
+    } else {
+        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FNUZ, dim, k.keys, k.is_bf16);
+    }
+}
+
+DEV ext_side ext_side_of(const ext_block *t, const oct__dev_side *side, uint32_t is_k, const uint32_t dim)
+{
+    ext_side s;
+    const oct__dev_layer *layer = &t->p->layer;
+    s.side = side;
+    s.dim = dim;
+    s.size = element_bytes(side->dtype);
+    s.ring = t->base + (is_k ? t->at.k : t->at.v);
+    s.chunk_stride = layer->layout == OCT_LAYOUT_V5D ? (uint64_t)layer->page_size * 16 : 16;
+    s.is_wide = (((uint64_t)(uintptr_t)side->base |
+                  ((uint64_t)side->page_stride | (uint64_t)side->token_stride | (uint64_t)side->head_stride | side->dim) * s.size) & 15) == 0;
+    return s;
+}
+
+/* The warp's half of the tile is there. */
+DEV void ext_announce(const ext_block *t, const uint32_t is_k, uint32_t stage)
+{
+    proxy_fence();
+    warp_sync();
+    if (t->lane == 0) {
+        bar_arrive(ext_bar(t, is_k ? 0 : 2, stage));
+    }
+}
+
+/* A warp's work: one side. */
+DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k, const uint32_t dim, const ext_kind k)
+{
+    ext_stream s;
+    uint32_t held[EXTEND_HELD], head_kv;
+    const uint32_t holds = side->is_wide && side->size == 1, is_copied = ext_is_copied(side), has_scales = is_k && (t->has_k_scale | t->has_v_scale);
+    s.work = (uint32_t)block_id();
+    s.base = s.first = s.key0 = s.key1 = 0;
+    s.head_kv = 0;
+    s.pages = 0;
+    s.token[0] = s.token[1] = 0;
+    ext_open(t, &s, k);
+    ext_find(t, &s, k);
+    head_kv = s.head_kv;
+    ext_place at = ext_place_of(t, &s, head_kv, side, is_k);
+    if (s.is_found) {
+        ext_next(t, &s, k);
+        ext_find(t, &s, k);
+        head_kv = s.head_kv;
+    }
+    if (holds) {
+        ext_hold(t, side, at.at, dim, k.keys, held);
+    }
+    uint32_t n = 0;
+    NO_UNROLL
+    for (; at.is_found; n++) {
+        const uint32_t stage = n % EXTEND_STAGES, parity = (n / EXTEND_STAGES & 1) ^ 1;
+        bar_wait(ext_bar(t, is_k ? 1 : 3, stage), parity);
+        if (is_copied && n > 0) {   /* the tile before had all the while that this one's place was in use */
+            async_wait(0);
+            ext_announce(t, is_k, (n - 1) % EXTEND_STAGES);
+        }
+        if (has_scales) {
+            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % 2 * (k.keys / 2) + t->lane;
+            UNROLL
+            for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
+                if (i * 32 + t->lane < k.keys / 2) {
+                    SPUT(scale[i * 32], at.k_scale[i]);
+                    SPUT(scale[k.keys + i * 32], at.v_scale[i]);
+                }
+            }
+        }
+        ext_put(t, side, at.at, held, side->ring + stage * (k.keys * dim * 2), dim, k);
+        if (!is_copied) {
+            ext_announce(t, is_k, stage);
+        }
+        at = ext_place_of(t, &s, head_kv, side, is_k);
+        if (s.is_found) {
+            ext_next(t, &s, k);
+            ext_find(t, &s, k);
+            head_kv = s.head_kv;
+        }
+        if (holds) {
+            ext_hold(t, side, at.at, dim, k.keys, held);
+        }
+    }
+    if (is_copied && n > 0) {
+        async_wait(0);
+        ext_announce(t, is_k, (n - 1) % EXTEND_STAGES);
+    }
+}
+
+#endif
