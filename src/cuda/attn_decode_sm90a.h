@@ -17,10 +17,13 @@
  *   no branch in the weights, no look for infinities in vain    152, 49.1   550
  *   12 warps an SM, rings of two tiles, for 8 with three        149, 50.0   everything on: 209 to 167
  *   one head a block instead of two; q in shared memory         146, 49.6
- * A warp then waits for memory a sixth of its time, and spends the rest in its chains of instructions: 130 a tile for addresses and page ids are what is
- * left to take out. 1 x 65,536 pays 12 us for the first bytes (part, task, page, K: four loads one after the other), the merge and its launch.
+ *   (another card: floors of 124.6, 33.6)
+ *   offsets by shuffle for addresses in shared memory, q before the first copies    151, 49.9   four lanes a row; the same with both waits ahead 155, 50.3
+ *   eight lanes a row, kernels of one format, masks in a loop   142, 46.4   two formats in one kernel, each a copy of its own: 160, 58.8: it is cold code
+ *   three blocks a multiprocessor for pairs of 256 dims         no faster; early launch (griddepcontrol) neither
+ * doc/BENCH.md says what bounds it now.
  *
- * Every warp has a ring of its own and walks over the tasks of the block's part; `heads_a_block` neighbouring head tiles are shared among the four warps of a
+ * Every warp has a ring of its own (two of them share a key's dims above 128, and add their scores by way of it) and walks over the tasks of the block's part; `heads_a_block` neighbouring head tiles are shared among the four warps of a
  * block, and the warps of one take turns at its tiles. Warps meet at the end of a task only, to add their sums. Threads: blocks share nothing. */
 #ifndef OCT_CUDA_ATTN_DECODE_SM90A_H
 #define OCT_CUDA_ATTN_DECODE_SM90A_H
@@ -40,7 +43,7 @@ DEV uint32_t sm90_run(const sm90_kind k)
 DEV void sm90_read_v(const sm90_warp *t, shared_at v, uint32_t m, uint32_t g, const sm90_kind k, uint32_t *word)
 {
     const uint32_t row_bytes = k.dim * k.v_size, run_bytes = sm90_run(k) * k.v_size, row = 2 * (t->lane % 4);
-    const uint32_t is_past = (g * 8 + t->lane / 4) * sm90_run(k) >= t->p->layer.v.dim;   /* nothing was copied there, and nobody looks at what it gives */
+    const uint32_t is_past = (g * 8 + t->lane / 4) * sm90_run(k) >= t->v_dim;   /* nothing was copied there, and nobody looks at what it gives */
     const uint32_t own = ((row * row_bytes + (is_past ? 0 : t->lane / 4 * run_bytes)) ^ (sm90_swizzle(row, row_bytes) * 16)) + (is_past ? 0 : g * 128);
     UNROLL
     for (uint32_t i = 0; i < 4; i++) {
@@ -149,7 +152,7 @@ DEV void sm90_output(const sm90_warp *t, shared_at v, const float *weight, uint3
 /* Formats become constants here. */
 DEV void sm90_scores_of(const sm90_warp *t, shared_at tile, const uint32_t *q, shared_at q_at, const sm90_kind k, float *s)
 {
-    const uint32_t dtype = t->p->layer.k.dtype;
+    const uint32_t dtype = k.dtype != 0 ? k.dtype : t->p->layer.k.dtype;
     if (k.k_size == 1) {
         if (dtype == OCT_DTYPE_E4M3FN) {
             sm90_scores(t, tile, q, q_at, k, OCT_DTYPE_E4M3FN, s);
@@ -169,7 +172,7 @@ DEV void sm90_scores_of(const sm90_warp *t, shared_at tile, const uint32_t *q, s
 
 DEV void sm90_output_of(const sm90_warp *t, shared_at v, const float *weight, uint32_t is_irregular, uint32_t *seen, const sm90_kind k, float *o)
 {
-    const uint32_t dtype = t->p->layer.v.dtype;
+    const uint32_t dtype = k.dtype != 0 ? k.dtype : t->p->layer.v.dtype;
     if (k.v_size == 1) {
         if (dtype == OCT_DTYPE_E4M3FN) {
             sm90_output(t, v, weight, is_irregular, seen, k, OCT_DTYPE_E4M3FN, o);
@@ -199,8 +202,8 @@ DEV uint32_t sm90_sum_stride(const sm90_kind k)
 DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot, const sm90_kind k, sm90_state *state, const float *o)
 {
     const oct__attn_params *p = t->p;
-    const uint32_t run = sm90_run(k), groups = k.dim / (8 * run), vectors = k.blocks * 8, stride = sm90_sum_stride(k), dim_v = p->layer.v.dim;
-    const uint32_t ring_bytes = k.stages * k.stage_bytes, n_splits = (uint32_t)GET(r->task->n_splits), n_rows = (uint32_t)GET(r->task->n_rows);
+    const uint32_t run = sm90_run(k), groups = k.dim / (8 * run), vectors = k.blocks * 8, stride = sm90_sum_stride(k), dim_v = p->layer.v.dim, half = t->lane * 8 / k.dim;
+    const uint32_t ring_bytes = k.stages * k.stage_bytes, n_splits = (uint32_t)GET(sm90_task(t, r)->n_splits), n_rows = (uint32_t)GET(sm90_task(t, r)->n_rows);
     float *m = (float *)(t->shared + t->at.state), *z = m + SM90_WARPS * vectors;
     float *own = (float *)(t->shared + t->warp * ring_bytes + free_slot * k.stage_bytes);
     UNROLL
@@ -215,7 +218,7 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
         }
     }
     if (t->lane == 0) {
-        SPUT(t->valid[SM90_FREE], free_slot);
+        SPUT(*sm90_consumed(t, t->warp), free_slot);
     }
     UNROLL
     for (uint32_t b = 0; b < k.blocks; b++) {
@@ -223,7 +226,7 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
         for (uint32_t i = 0; i < groups * run / 2; i++) {   /* fours of dims of both own vectors */
             const uint32_t j = i % 2, four = i / 2, g = four / (run / 4), d = g * 8 * run + t->lane / 4 * run + four % (run / 4) * 4;
             const float *sum = o + b * (k.dim / 4) + g * run * 2 + four % (run / 4) * 8;
-            if (d < dim_v && b * 8 + tile_own_vector(j) < r->n_vectors) {
+            if (d < t->v_dim && b * 8 + tile_own_vector(j) < n_rows * t->cut.n_heads) {
                 const f32x4 v = { sum[j] * state->unit, sum[2 + j] * state->unit, sum[4 + j] * state->unit, sum[6 + j] * state->unit };
                 shared_store_f32x4(own + tile_own_vector(j) * stride + d, v);
             }
@@ -232,7 +235,7 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
         NO_UNROLL
         for (uint32_t e = t->warp; e < 8 * p->heads_a_block; e += SM90_WARPS) {
             const uint32_t head = e % p->heads_a_block, in_block = e / p->heads_a_block, vector = b * 8 + in_block;
-            const uint32_t head_tile = t->head_tile - t->warp % p->heads_a_block + head;
+            const uint32_t head_tile = t->head_tile - t->head + head;
             const head_cut cut = head_cut_of(p, head_tile);
             if (vector < n_rows * cut.n_heads) {
                 float x[ROW_FLOATS], top = -SM90_FAR, total = 0.0f;
@@ -240,14 +243,15 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
                 for (uint32_t i = 0; i < ROW_FLOATS; i++) {
                     x[i] = 0.0f;
                 }
-                for (uint32_t w = head; w < SM90_WARPS; w += p->heads_a_block) {
+                for (uint32_t w = head * k.halves; w < SM90_WARPS; w += p->heads_a_block * k.halves) {
                     top = max_f32(top, SGET(m[w * vectors + vector]));
                 }
                 NO_UNROLL
-                for (uint32_t w = head; w < SM90_WARPS; w += p->heads_a_block) {
+                for (uint32_t w = head * k.halves; w < SM90_WARPS; w += p->heads_a_block * k.halves) {
+                    const uint32_t its = k.halves == 2 ? w + (half < 2 ? half : 0) : w;
                     const float weight = exp2_fast(SGET(m[w * vectors + vector]) - top);
-                    const uint32_t slot = SGET(*((uint32_t *)(t->shared + t->at.valid) + w * 8 + SM90_FREE));
-                    const float *from = (const float *)(t->shared + w * ring_bytes + slot * k.stage_bytes) + in_block * stride + t->lane * 8;
+                    const uint32_t slot = SGET(*sm90_consumed(t, its));
+                    const float *from = (const float *)(t->shared + its * ring_bytes + slot * k.stage_bytes) + in_block * stride + t->lane * 8 % (k.halves == 2 ? k.dim : 256);
                     total = fma_f32(SGET(z[w * vectors + vector]), weight, total);
                     if (t->lane * 8 < dim_v) {
                         const f32x4 low = shared_load_f32x4(from), high = shared_load_f32x4(from + 4);
@@ -263,9 +267,9 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
                 }
                 top = total == 0.0f ? OCT__MINUS_INF : top * 0.693147181f;
                 if (n_splits > 1) {
-                    store_state(p, GET(r->task->partial), head_tile, vector, x, top, total);
+                    store_state(p, GET(sm90_task(t, r)->partial), head_tile, vector, x, top, total);
                 } else {
-                    finish_row(p, GET(r->task->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, top, total);
+                    finish_row(p, GET(sm90_task(t, r)->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, top, total);
                 }
             }
         }
@@ -275,34 +279,32 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
 
 /* ---- a part ---------------------------------------------------------------------------------------------------------------------------------- */
 
-DEV void sm90_take_rows(const sm90_warp *t, const oct__dev_task *task, sm90_rows *r)
+DEV void sm90_take_rows(const sm90_warp *t, uint32_t index, sm90_rows *r)
 {
     const oct__attn_params *p = t->p;
+    const oct__dev_task *task = p->tasks + index;
     const uint32_t n_rows = (uint32_t)GET(task->n_rows);
-    r->task = task;
+    r->task = index;
     r->key0 = GET(task->key0);
     r->key1 = GET(task->key1);
     r->pos0 = GET(task->pos0);
-    r->n_vectors = n_rows * t->cut.n_heads;
     const int64_t from = p->window > 0 ? (int64_t)r->pos0 + n_rows - (int64_t)p->window : 0;
     r->seen_from = from > 0 ? (int32_t)from : 0;
     r->seen_to = p->causal ? r->pos0 + 1 : 0x7FFFFFFF;
-    r->mask_key0 = 0;
     if (p->mask != 0) {
-        r->mask_key0 = r->pos0 - (int32_t)(GET(task->row0) - GET(p->batch.qo_indptr[GET(task->sequence)]));   /* kv_len - the sequence's rows */
-        r->seen_to = r->seen_to < r->mask_key0 ? r->seen_to : r->mask_key0;
+        const int32_t mask_key0 = sm90_mask_key0(t, r);
+        r->seen_to = r->seen_to < mask_key0 ? r->seen_to : mask_key0;
     }
 }
 
 /* Tasks [begin, end) for the block's head tiles. */
 DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_kind k)
 {
-    const oct__attn_params *p = t->p;
-    const shared_at q_at = shared_at_of(t->shared + t->at.q + t->warp % p->heads_a_block * oct__sm90a_q_bytes(k.dim, k.blocks * 8));
+    const shared_at q_at = shared_at_of(t->shared + t->at.q + (t->head * k.halves + t->half) * oct__sm90a_q_bytes(k.dim, k.blocks * 8));
     sm90_stream stream;
     sm90_state state;
-    uint32_t q[64], slot = 0;
-    float o[128];
+    uint32_t q[32], slot = 0;
+    float o[2 * 32];
     stream.task = begin;
     stream.end = end;
     stream.slot = 0;
@@ -311,20 +313,32 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
     stream.base = stream.key0 = stream.key1 = 0;
     stream.pages = 0;
     stream.token = 0;
+    UNROLL
+    for (uint32_t i = 0; i < k.stages; i++) {
+        stream.seen[i] = 0;
+    }
     sm90_open_task(t, &stream, k);
     sm90_find(t, &stream, k);
     NO_UNROLL
-    for (uint32_t i = 0; i + 1 < k.stages; i++) {
-        sm90_issue(t, &stream, k);
-        warp_sync();   /* the addresses have been read */
-    }
-    NO_UNROLL
     for (uint32_t i = begin; i < end; i++) {
-        const oct__dev_task *task = p->tasks + i;
         sm90_rows r;
-        const uint32_t free_at_first = slot == 0 ? k.stages - 1 : slot - 1;
-        sm90_take_rows(t, task, &r);
-        sm90_bring_q(t, &r, (float *)(t->shared + t->warp * k.stages * k.stage_bytes + free_at_first * k.stage_bytes), q_at, k, &state, q);
+        uint32_t raw[16];
+        float *spare = (float *)(t->shared + t->warp * k.stages * k.stage_bytes + (slot == 0 ? k.stages - 1 : slot - 1) * k.stage_bytes);
+        sm90_take_rows(t, i, &r);
+        if (k.blocks == 1) {
+            sm90_fetch_q(t, &r, 0, t->half, k, raw);
+        } else {   /* too many registers to be held any longer */
+            sm90_bring_q(t, &r, spare, q_at, k, &state, raw, q);
+        }
+        if (i == begin) {   /* q first: behind the requests of all blocks for K and V it would wait for them */
+            NO_UNROLL
+            for (uint32_t stage = 0; stage + 1 < k.stages; stage++) {
+                sm90_issue(t, &stream, k);
+            }
+        }
+        if (k.blocks == 1) {
+            sm90_bring_q(t, &r, spare, q_at, k, &state, raw, q);
+        }
         UNROLL
         for (uint32_t j = 0; j < k.blocks * k.dim / 4; j++) {
             o[j] = 0.0f;
@@ -333,45 +347,53 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
             block_sync();
         }
         NO_UNROLL
-        for (int32_t base = (int32_t)((uint32_t)r.key0 / k.keys * k.keys + t->share * k.keys); base < r.key1; base += (int32_t)(sm90_shares(t) * k.keys)) {
+        for (int32_t base = (int32_t)((uint32_t)r.key0 / k.keys * k.keys + t->share * k.keys); base < r.key1; base += (int32_t)(sm90_shares(t, k) * k.keys)) {
             const shared_at tile = t->ring + slot * k.stage_bytes;
             float s[2 * 2 * 4];
             uint32_t seen[4] = { 0, 0, 0, 0 };
             async_wait(k.stages - 2);
-            warp_sync();
+            sm90_pair_sync(t, k);
             sm90_issue(t, &stream, k);
             if (k.stages == 2 && t->has_scales) {
                 warp_sync();   /* this tile's scales have only just come to their place */
             }
             sm90_scores_of(t, tile, q, q_at, k, s);
-            const uint32_t is_irregular = sm90_weights(t, &r, base, slot, k, &state, s, o, seen);
-            sm90_output_of(t, tile + k.keys * k.dim * k.k_size, s, is_irregular, seen, k, o);
+            if (k.halves == 2) {
+                sm90_exchange(t, tile, k, s);
+            }
+            const uint32_t is_irregular = sm90_weights(t, &r, base, slot, stream.seen[0], k, &state, s, o, seen);
+            if (k.halves == 1 || t->v_dim > 0) {
+                sm90_output_of(t, tile + k.keys * k.dim * k.k_size, s, is_irregular, seen, k, o);
+            }
             slot = slot + 1 == k.stages ? 0 : slot + 1;
         }
-        warp_sync();
+        sm90_pair_sync(t, k);   /* the sums go where the other half may still read scores */
         sm90_gather(t, &r, slot == 0 ? k.stages - 1 : slot - 1, k, &state, o);
     }
     async_wait(0);
     block_sync();
 }
 
-DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t k_size, const uint32_t v_size, const uint32_t dim, const uint32_t vectors)
+#define SM90_IS_ONE(k_size, dtype) ((dtype) != 0 || (k_size) == 2)
+
+DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t k_size, const uint32_t v_size, const uint32_t dim, const uint32_t vectors, const uint32_t dtype)
 {
-    const oct__sm90a_shared at = oct__sm90a_shared_of(k_size, v_size, dim, vectors, p->heads_a_block);
-    const sm90_kind k = { k_size, v_size, dim, vectors / 8, at.keys, at.stages, at.stage_bytes };
+    const oct__sm90a_shared at = oct__sm90a_shared_of(k_size, v_size, dim, vectors, SM90_IS_ONE(k_size, dtype), p->heads_a_block);
+    const sm90_kind k = { k_size, v_size, dim > 128 ? 128 : dim, dim > 128 ? 2 : 1, vectors / 8, at.keys, at.stages, at.stage_bytes, dtype };
     const oct__dev_layer *layer = &p->layer;
     const uint32_t n_blocks = p->n_head_tiles / p->heads_a_block, n_work = p->n_parts * n_blocks;
     sm90_warp t;
     t.p = p;
     t.warp = tid() / WARP;
     t.lane = tid() % WARP;
-    t.share = t.warp / p->heads_a_block;
+    t.half = t.warp % k.halves;
+    t.head = t.warp / k.halves % p->heads_a_block;
+    t.share = t.warp / k.halves / p->heads_a_block;
+    t.k_dim = layer->k.dim <= t.half * k.dim ? 0 : layer->k.dim - t.half * k.dim < k.dim ? layer->k.dim - t.half * k.dim : k.dim;
+    t.v_dim = layer->v.dim <= t.half * k.dim ? 0 : layer->v.dim - t.half * k.dim < k.dim ? layer->v.dim - t.half * k.dim : k.dim;
     t.shared = shared;
     t.at = at;
     t.ring = shared_at_of(shared + t.warp * at.stages * at.stage_bytes);
-    t.key_at = (uint64_t *)(shared + at.at) + t.warp * 2 * at.keys;
-    t.scale = (float *)(shared + at.scale) + t.warp * at.stages * 2 * at.keys;
-    t.valid = (uint32_t *)(shared + at.valid) + t.warp * 8;
     t.has_k_scale = layer->k.scale_mode == OCT_SCALE_TOKEN_HEAD;
     t.has_v_scale = layer->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
     t.has_scales = t.has_k_scale || t.has_v_scale;
@@ -382,37 +404,65 @@ DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
     t.page_shift = 1u << t.page_shift == layer->page_size ? t.page_shift : 32;
     const uint64_t k_places = (uint64_t)layer->k.page_stride | (uint64_t)layer->k.token_stride | (uint64_t)layer->k.head_stride;
     const uint64_t v_places = (uint64_t)layer->v.page_stride | (uint64_t)layer->v.token_stride | (uint64_t)layer->v.head_stride;
-    t.is_wide = (((uint64_t)(uintptr_t)layer->k.base | (uint64_t)(uintptr_t)layer->v.base | (k_places | layer->k.dim) * k_size |
-                  (v_places | layer->v.dim) * v_size) & 15) == 0;
+    const uint32_t is_wide = (((uint64_t)(uintptr_t)layer->k.base | (uint64_t)(uintptr_t)layer->v.base | (k_places | layer->k.dim) * k_size |
+                               (v_places | layer->v.dim) * v_size) & 15) == 0;
+    const uint64_t k_page = (uint64_t)layer->k.page_stride * k_size / 16, v_page = (uint64_t)layer->v.page_stride * v_size / 16;
+    const uint64_t k_token = (uint64_t)layer->k.token_stride * k_size / 16, v_token = (uint64_t)layer->v.token_stride * v_size / 16;
+    const uint64_t page = k_page > v_page ? k_page : v_page, token = k_token > v_token ? k_token : v_token;
+    t.n_pages = layer->n_pages < INT32_MAX ? (uint32_t)layer->n_pages : INT32_MAX;
+    t.k_page = (uint32_t)k_page;
+    t.v_page = (uint32_t)v_page;
+    t.k_token = (uint32_t)k_token;
+    t.v_token = (uint32_t)v_token;
+    t.form = !is_wide ? SM90_NARROW
+             : page >= UINT32_MAX || token >= UINT32_MAX || page * t.n_pages + token * layer->page_size >= UINT32_MAX ? SM90_WIDE
+             : k_page != v_page || k_token != v_token ? SM90_NEAR : SM90_ALIKE;
     wait_previous();
     launch_next();
     NO_UNROLL
     for (uint64_t work = block_id(); work < n_work; work += block_count()) {
         const uint32_t part = (uint32_t)(work / n_blocks);
-        t.head_tile = (uint32_t)(work % n_blocks) * p->heads_a_block + t.warp % p->heads_a_block;
+        t.head_tile = (uint32_t)(work % n_blocks) * p->heads_a_block + t.head;
         t.cut = head_cut_of(p, t.head_tile);
-        t.k_head = (uint64_t)(uintptr_t)layer->k.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->k.head_stride * k_size;
-        t.v_head = (uint64_t)(uintptr_t)layer->v.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->v.head_stride * v_size;
+        t.k_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->k.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->k.head_stride * k_size + t.half * k.dim * k_size +
+                                 sm90_own_bytes(&t, k_size, k));
+        t.v_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->v.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->v.head_stride * v_size + t.half * k.dim * v_size +
+                                 sm90_own_bytes(&t, v_size, k));
         sm90_run_part(&t, GET(p->parts[part]), GET(p->parts[part + 1]), k);
     }
 }
 
-/* attn_decode_sm90a_<bits of K>_<bits of V>_<dims>_<vectors> */
-#define SM90_KERNEL(k_bits, v_bits, dim, vectors)                                                                                                       \
-    KERNEL(attn_decode_sm90a_##k_bits##_##v_bits##_##dim##_##vectors, 128, OCT__SM90A_BLOCKS(k_bits / 8, v_bits / 8, dim, vectors), oct__attn_params)    \
+/* attn_decode_sm90a_<bits of K>_<bits of V>_<dims>_<vectors>, of all formats of those bits; and of K and V of one format alone: a cold kernel waits for its
+ * instructions, and these have a fourth of them. */
+#define SM90_KERNEL_OF(name, k_bits, v_bits, dim, vectors, dtype)                                                                                       \
+    KERNEL(attn_decode_sm90a_##name##_##dim##_##vectors, 128, OCT__SM90A_BLOCKS(k_bits / 8, v_bits / 8, dim, vectors, SM90_IS_ONE(k_bits / 8, dtype)), oct__attn_params)                \
     {                                                                                                                                                    \
         SHARED_DYNAMIC(uint8_t, shared);                                                                                                                 \
-        sm90_blocks(p, shared, k_bits / 8, v_bits / 8, dim, vectors);                                                                                    \
+        sm90_blocks(p, shared, k_bits / 8, v_bits / 8, dim, vectors, dtype);                                                                             \
     }
+#define SM90_KERNEL(k_bits, v_bits, dim, vectors) SM90_KERNEL_OF(k_bits##_##v_bits, k_bits, v_bits, dim, vectors, 0)
+SM90_KERNEL_OF(e4m3, 8, 8, 64, 8, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(e4m3, 8, 8, 128, 8, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(e4m3, 8, 8, 256, 8, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(e4m3, 8, 8, 64, 16, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(e4m3, 8, 8, 128, 16, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(e4m3, 8, 8, 256, 16, OCT_DTYPE_E4M3FN)
+SM90_KERNEL_OF(i8, 8, 8, 64, 8, OCT_DTYPE_I8)
+SM90_KERNEL_OF(i8, 8, 8, 128, 8, OCT_DTYPE_I8)
+SM90_KERNEL_OF(i8, 8, 8, 256, 8, OCT_DTYPE_I8)
+SM90_KERNEL_OF(i8, 8, 8, 64, 16, OCT_DTYPE_I8)
+SM90_KERNEL_OF(i8, 8, 8, 128, 16, OCT_DTYPE_I8)
+SM90_KERNEL_OF(i8, 8, 8, 256, 16, OCT_DTYPE_I8)
 SM90_KERNEL(8, 8, 64, 8)
 SM90_KERNEL(8, 8, 128, 8)
 SM90_KERNEL(8, 8, 256, 8)
 SM90_KERNEL(8, 8, 64, 16)
-SM90_KERNEL(8, 8, 128, 16)
+SM90_KERNEL(8, 8, 256, 16)
 SM90_KERNEL(16, 16, 64, 8)
 SM90_KERNEL(16, 16, 128, 8)
 SM90_KERNEL(16, 16, 256, 8)
 SM90_KERNEL(16, 16, 128, 16)
+SM90_KERNEL(16, 16, 256, 16)
 SM90_KERNEL(8, 16, 128, 8)
 SM90_KERNEL(8, 16, 256, 8)
 SM90_KERNEL(16, 8, 128, 8)

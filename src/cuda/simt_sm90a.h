@@ -10,7 +10,8 @@
  *   async_commit()                     what this lane has asked for since the last one is a group
  *   async_wait(n)                      until at most n (0, 1, 2 or 4, a constant) groups of this lane are on their way
  *   warp_ballot(v)                     all lanes of the warp: bit l says whether lane l's v is not 0
- *   warp_shuffle_f32(v, lane)          all lanes of the warp: the value of that lane
+ *   warp_shuffle_f32(v, lane) warp_shuffle_u32   all lanes of the warp: the value of that lane
+ *   as_it_is_u64(v)                    v, of which the compiler knows no parts: it adds to it, and takes no sum apart
  *   exp2_fast(x)                       2^x within 2 ulp, subnormal results are 0
  *   reciprocal_fast(x)                 1 / x within an ulp or two; 0 of infinity
  *   launch_next(), wait_previous()     the next kernel of the stream may start, if it was launched to; until the one before has ended and its writes
@@ -76,6 +77,9 @@ DEV void async_wait(const uint32_t n)
     case 2:
         asm volatile("cp.async.wait_group 2;" : : : "memory");
         break;
+    case 3:
+        asm volatile("cp.async.wait_group 3;" : : : "memory");
+        break;
     default:
         asm volatile("cp.async.wait_group 4;" : : : "memory");
         break;
@@ -88,6 +92,17 @@ DEV uint32_t warp_ballot(uint32_t v)
 }
 
 DEV float warp_shuffle_f32(float v, uint32_t lane)
+{
+    return __shfl_sync(~0u, v, (int)lane);
+}
+
+DEV uint64_t as_it_is_u64(uint64_t v)
+{
+    asm volatile("" : "+l"(v));
+    return v;
+}
+
+DEV uint32_t warp_shuffle_u32(uint32_t v, uint32_t lane)
 {
     return __shfl_sync(~0u, v, (int)lane);
 }
@@ -137,6 +152,8 @@ void oct__simt_async_wait(uint32_t n, const char *site);
 #define async_wait(n) oct__simt_async_wait(n, OCT__SITE)
 #define warp_ballot(v) warp_sum_u32((uint32_t)((v) != 0) << (tid() % 32))
 #define warp_shuffle_f32(v, lane) shfl_xor_f32(v, (lane) ^ (tid() % 32))   /* each lane's own mask */
+#define as_it_is_u64(v) (v)
+#define warp_shuffle_u32(v, lane) shfl_xor_u32(v, (lane) ^ (tid() % 32))
 #define exp2_fast(x) exp2_f32(x)
 #define reciprocal_fast(x) (1.0f / (x))
 #define launch_next() ((void)0)

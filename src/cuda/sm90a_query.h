@@ -4,48 +4,67 @@
 
 #include "cuda/sm90a_ring.h"
 
-/* The lane's elements of q of vector lane / 4 of a block of 8, as f32, at the very dims of its K chunks. spare: the slot that nobody uses. */
-DEV void sm90_load_q(const sm90_warp *t, const sm90_rows *r, uint32_t block, float *spare, const sm90_kind k, float *x)
+/* Whether lanes load q's elements straight to their places. */
+DEV uint32_t sm90_q_is_wide(const oct__attn_params *p)
+{
+    const uint64_t bytes = ((uint64_t)p->q_row_stride | (uint64_t)p->q_head_stride) * element_bytes(p->q_dtype);
+    return element_bytes(p->q_dtype) == 2 && (((uint64_t)(uintptr_t)p->q | bytes) & 15) == 0;
+}
+
+/* Asks for the lane's elements of q of vector lane / 4 of block b of 8, at the very dims of its K chunks, where they are wide. raw: [dim / 8]. */
+DEV void sm90_fetch_q(const sm90_warp *t, const sm90_rows *r, uint32_t b, uint32_t half, const sm90_kind k, uint32_t *raw)
 {
     const oct__attn_params *p = t->p;
-    const uint32_t chunk = 16 / k.k_size, eights = k.dim / 32, dim = p->layer.k.dim, q_bytes = element_bytes(p->q_dtype);   /* eights of a lane */
-    const uint32_t vector = block * 8 + t->lane / 4, is_there = vector < r->n_vectors;
-    const int64_t row0 = GET(r->task->row0);
-    const int64_t row_bytes = p->q_row_stride * (int64_t)q_bytes, head_bytes = p->q_head_stride * (int64_t)q_bytes;
-    if (q_bytes == 2 && (((uint64_t)(uintptr_t)p->q | (uint64_t)row_bytes | (uint64_t)head_bytes) & 15) == 0) {
-        const uint8_t *at = (const uint8_t *)p->q + (row0 + vector / t->cut.n_heads) * row_bytes + (int64_t)(t->cut.head0 + vector % t->cut.n_heads) * head_bytes;
-        uint32_t word[32];
-        UNROLL
-        for (uint32_t i = 0; i < eights; i++) {
-            const uint32_t d = (t->lane % 4 + 4 * (i * 8 / chunk)) * chunk + i * 8 % chunk;
-            u32x4 v = { 0, 0, 0, 0 };
-            if (is_there && d < dim) {
-                v = global_load_16(at + d * 2);
-            }
-            word[4 * i] = v.x;
-            word[4 * i + 1] = v.y;
-            word[4 * i + 2] = v.z;
-            word[4 * i + 3] = v.w;
+    const uint32_t chunk = 16 / k.k_size;
+    if (!sm90_q_is_wide(p)) {
+        return;
+    }
+    const uint32_t vector = b * 8 + t->lane / 4, is_there = vector < sm90_vectors(t, r);
+    const uint8_t *at = (const uint8_t *)p->q + (GET(sm90_task(t, r)->row0) + vector / t->cut.n_heads) * p->q_row_stride * 2 +
+                        (int64_t)(head_cut_of(p, t->head_tile).head0 + vector % t->cut.n_heads) * p->q_head_stride * 2;
+    UNROLL
+    for (uint32_t i = 0; i < k.dim / 32; i++) {   /* eights */
+        const uint32_t d = (t->lane % 4 + 4 * (i * 8 / chunk)) * chunk + i * 8 % chunk;
+        u32x4 v = { 0, 0, 0, 0 };
+        if (is_there && half * k.dim + d < p->layer.k.dim) {
+            v = global_load_16(at + (half * k.dim + d) * 2);
         }
+        raw[4 * i] = v.x;
+        raw[4 * i + 1] = v.y;
+        raw[4 * i + 2] = v.z;
+        raw[4 * i + 3] = v.w;
+    }
+}
+
+/* The same elements as f32. raw: from sm90_fetch_q; spare: the slot that nobody uses. */
+DEV void sm90_load_q(const sm90_warp *t, const sm90_rows *r, uint32_t block, uint32_t half, const uint32_t *raw, float *spare,
+                     const sm90_kind k, float *x)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t chunk = 16 / k.k_size, eights = k.dim / 32, first = half * k.dim, q_bytes = element_bytes(p->q_dtype);   /* eights of a lane */
+    const int64_t row0 = GET(sm90_task(t, r)->row0);
+    const int64_t row_bytes = p->q_row_stride * (int64_t)q_bytes, head_bytes = p->q_head_stride * (int64_t)q_bytes;
+    if (sm90_q_is_wide(p)) {
         if (p->q_dtype == OCT_DTYPE_BF16) {
             UNROLL
             for (uint32_t i = 0; i < eights * 4; i++) {
-                decode_word(word[i], OCT_DTYPE_BF16, x + 2 * i);
+                decode_word(raw[i], OCT_DTYPE_BF16, x + 2 * i);
             }
         } else {
             UNROLL
             for (uint32_t i = 0; i < eights * 4; i++) {
-                decode_word(word[i], OCT_DTYPE_F16, x + 2 * i);
+                decode_word(raw[i], OCT_DTYPE_F16, x + 2 * i);
             }
         }
         return;
     }
+    const uint32_t dim = p->layer.k.dim <= first ? 0 : p->layer.k.dim - first < k.dim ? p->layer.k.dim - first : k.dim;   /* of the half */
     NO_UNROLL
     for (uint32_t e = t->lane; e < 8 * (dim / 8); e += WARP) {
         const uint32_t own = block * 8 + e / (dim / 8), d = e % (dim / 8) * 8;
         float eight[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
-        if (own < r->n_vectors) {
-            load_eight((const uint8_t *)p->q + (row0 + own / t->cut.n_heads) * row_bytes + (int64_t)(t->cut.head0 + own % t->cut.n_heads) * head_bytes + d * q_bytes,
+        if (own < sm90_vectors(t, r)) {
+            load_eight((const uint8_t *)p->q + (row0 + own / t->cut.n_heads) * row_bytes + (int64_t)(head_cut_of(p, t->head_tile).head0 + own % t->cut.n_heads) * head_bytes + (first + d) * q_bytes,
                        p->q_dtype, eight);
         }
         const f32x4 low = { eight[0], eight[1], eight[2], eight[3] }, high = { eight[4], eight[5], eight[6], eight[7] };
@@ -119,15 +138,30 @@ DEV void sm90_rotate(const sm90_warp *t, uint32_t dim, const sm90_kind k, float 
 
 /* q as fragments: times K's channel scales, rotated as K is, brought to [1, 2) by a power of two, which goes into the score's factor, so that f16 holds it
  * whatever its size. q: [blocks][steps][2], or `q_at` in shared memory. */
-DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shared_at q_at, const sm90_kind k, sm90_state *state, uint32_t *q)
+DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shared_at q_at, const sm90_kind k, sm90_state *state,
+                       const uint32_t *raw, uint32_t *q)
 {
     const oct__attn_params *p = t->p;
     const uint32_t n = k.dim / 4, chunk = 16 / k.k_size, dim = p->layer.k.dim;
     const float score_scale = p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv) * LOG2_E;
     UNROLL
     for (uint32_t b = 0; b < k.blocks; b++) {
-        float x[64], amax = 0.0f;
-        sm90_load_q(t, r, b, spare, k, x);
+        float x[32], amax = 0.0f;
+        uint32_t fetched[16];
+        if (k.blocks == 2) {
+            sm90_fetch_q(t, r, b, t->half, k, fetched);
+        }
+        sm90_load_q(t, r, b, t->half, k.blocks == 2 ? fetched : raw, spare, k, x);
+        if (p->layer.k.rotated && k.halves == 2 && dim == 2 * k.dim) {   /* the rotation's step over both halves */
+            uint32_t its[16];
+            float y[32];
+            sm90_fetch_q(t, r, b, t->half ^ 1, k, its);
+            sm90_load_q(t, r, b, t->half ^ 1, its, spare, k, y);
+            UNROLL
+            for (uint32_t i = 0; i < n; i++) {
+                x[i] = butterfly(x[i], y[i], t->half);
+            }
+        }
         if (p->layer.k.rotated) {
             sm90_rotate(t, dim, k, x);
         }
@@ -135,7 +169,7 @@ DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shar
             const float *scale = p->layer.k.scale + (uint64_t)t->cut.head_kv * dim;
             UNROLL
             for (uint32_t i = 0; i < n; i++) {
-                const uint32_t d = (t->lane % 4 + 4 * (i / chunk)) * chunk + i % chunk;
+                const uint32_t d = t->half * k.dim + (t->lane % 4 + 4 * (i / chunk)) * chunk + i % chunk;
                 x[i] *= d < dim ? GET(scale[d]) : 0.0f;
             }
         }
@@ -146,6 +180,14 @@ DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shar
         }
         amax = max_f32(amax, shfl_xor_f32(amax, 1));
         amax = max_f32(amax, shfl_xor_f32(amax, 2));
+        if (k.halves == 2) {   /* one factor for the sums of both halves */
+            float *m = (float *)(t->shared + t->at.state) + t->warp * k.blocks * 8;
+            if (t->lane % 4 == 0) {
+                SPUT(m[b * 8 + t->lane / 4], amax);
+            }
+            sm90_pair_sync(t, k);
+            amax = max_f32(amax, SGET(m[(int32_t)(k.blocks * 8) * (t->half == 0 ? 1 : -1) + (int32_t)(b * 8 + t->lane / 4)]));
+        }
         uint32_t exponent = oct__f32_to_bits(amax) >> 23;
         exponent = exponent < 2 ? 2 : exponent > 252 ? 252 : exponent;
         exponent = amax > 0.0f ? exponent : 127;

@@ -20,11 +20,11 @@ DEV void sm90_scores(const sm90_warp *t, shared_at tile, const uint32_t *q, shar
     }
     UNROLL
     for (uint32_t u = 0; u < row_bytes / 64; u++) {
-        if (u * (64 / k.k_size) < 192 || u * (64 / k.k_size) < t->p->layer.k.dim) {   /* one cut that pays: dims of 192 */
+        if (k.halves == 1 || u * (64 / k.k_size) < t->k_dim) {   /* a cut that pays: dims of 192 */
             u32x4 row[2][2];
             /* Past dim nothing was copied: the row's first chunk instead, where a NaN makes the score NaN anyway. An infinity would not, so a format that
              * has some gets zeros. */
-            const uint32_t is_past = (t->lane % 4 + 4 * u) * (16 / k.k_size) >= t->p->layer.k.dim;
+            const uint32_t is_past = (t->lane % 4 + 4 * u) * (16 / k.k_size) >= t->k_dim;
             const shared_at at = tile + (is_past ? first : (own ^ (u % 2 * 64)) + u / 2 * 128);
             UNROLL
             for (uint32_t m = 0; m < parts; m++) {
@@ -33,7 +33,7 @@ DEV void sm90_scores(const sm90_warp *t, shared_at tile, const uint32_t *q, shar
                     row[m][h] = shared_read_16(at + (m * 16 + h * 8) * row_bytes);
                 }
             }
-            if (dtype != OCT_DTYPE_E4M3FN && dtype != OCT_DTYPE_E4M3FNUZ && dtype != OCT_DTYPE_I8 && (u + 1) * (64 / k.k_size) > t->p->layer.k.dim && is_past) {
+            if (dtype != OCT_DTYPE_E4M3FN && dtype != OCT_DTYPE_E4M3FNUZ && dtype != OCT_DTYPE_I8 && (u + 1) * (64 / k.k_size) > t->k_dim && is_past) {
                 const u32x4 none = { 0, 0, 0, 0 };
                 UNROLL
                 for (uint32_t m = 0; m < parts; m++) {
@@ -84,27 +84,48 @@ DEV void sm90_scores(const sm90_warp *t, shared_at tile, const uint32_t *q, shar
 
 /* ---- weights ---------------------------------------------------------------------------------------------------------------------------- */
 
-DEV uint32_t sm90_sees(const sm90_warp *t, const sm90_rows *r, uint32_t row, int32_t key)
+DEV uint32_t sm90_sees(const sm90_warp *t, const sm90_rows *r, int32_t mask_key0, uint32_t row, int32_t key)
 {
     const oct__attn_params *p = t->p;
     const int64_t position = (int64_t)r->pos0 + row;
     if ((p->causal && key > position) || (p->window > 0 && position - key >= (int64_t)p->window)) {
         return 0;
     }
-    if (p->mask != 0 && key >= r->mask_key0) {
-        const int64_t bit = (int64_t)key - r->mask_key0;
-        return GET(p->mask[(GET(r->task->row0) + row) * p->mask_row_stride + bit / 32]) >> (bit % 32) & 1;
+    if (p->mask != 0 && key >= mask_key0) {
+        const int64_t bit = (int64_t)key - mask_key0;
+        return GET(p->mask[(GET(sm90_task(t, r)->row0) + row) * p->mask_row_stride + bit / 32]) >> (bit % 32) & 1;
     }
     return 1;
 }
 
-/* softcap tanh(x / softcap). Scores are compared by their differences, so an error that is small beside the cap is small, unless the cap is huge. */
-DEV float sm90_cap(float x, float softcap)
+/* A pair's scores: each half's sum over its own dims, by way of the place of its part of K, which nobody looks at any more. */
+DEV void sm90_exchange(const sm90_warp *t, shared_at tile, const sm90_kind k, float *s)
 {
-    if (softcap > 1024.0f) {
-        return softcap * tanh_f32(x / softcap);
+    const shared_at other = t->half == 0 ? tile + k.stages * k.stage_bytes : tile - k.stages * k.stage_bytes;
+    warp_sync();
+    UNROLL
+    for (uint32_t i = 0; i < k.blocks * k.keys / 16; i++) {
+        const u32x4 own = { oct__f32_to_bits(s[4 * i]), oct__f32_to_bits(s[4 * i + 1]), oct__f32_to_bits(s[4 * i + 2]), oct__f32_to_bits(s[4 * i + 3]) };
+        shared_write_16(tile + (i * WARP + t->lane) * 16, own);
     }
-    return softcap - 2.0f * softcap * reciprocal_fast(exp2_fast(x * (2.0f * LOG2_E) * reciprocal_fast(softcap)) + 1.0f);
+    sm90_pair_sync(t, k);
+    UNROLL
+    for (uint32_t i = 0; i < k.blocks * k.keys / 16; i++) {
+        const u32x4 its = shared_read_16(other + (i * WARP + t->lane) * 16);
+        s[4 * i] += oct__f32_of_bits(its.x);
+        s[4 * i + 1] += oct__f32_of_bits(its.y);
+        s[4 * i + 2] += oct__f32_of_bits(its.z);
+        s[4 * i + 3] += oct__f32_of_bits(its.w);
+    }
+}
+
+/* softcap tanh(x / softcap). Scores are compared by their differences, so an error that is small beside the cap is small, unless the cap is huge: there the
+ * beginning of the series has what the other way cancels. */
+DEV float sm90_cap(float x, float softcap, float inverse)
+{
+    const float y = x * inverse, t = y * y, far = softcap - 2.0f * softcap * reciprocal_fast(exp2_fast(y * (2.0f * LOG2_E)) + 1.0f);
+    const float near = fma_f32(x * t, fma_f32(t, fma_f32(t, -5.3968254e-2f, 1.3333333e-1f), -3.3333333e-1f), x);
+    return t < 0.01f ? near : far;
 }
 
 /* The maxima move, where a score passes one by more than the slack, and the unit of the sums, where a V scale passes it. Each vector's by its own scores:
@@ -147,11 +168,11 @@ DEV void sm90_move(const sm90_warp *t, const sm90_kind k, const float *top, floa
 
 /* From raw scores to weights in their place. seen: [blocks * 2] bits of the lane's own keys, where the result, whether some vector may not see some key,
  * is not 0. */
-DEV uint32_t sm90_weights(const sm90_warp *t, const sm90_rows *r, int32_t base, uint32_t slot, const sm90_kind k, sm90_state *state, float *s, float *o,
+DEV uint32_t sm90_weights(const sm90_warp *t, const sm90_rows *r, int32_t base, uint32_t slot, uint32_t valid, const sm90_kind k, sm90_state *state, float *s, float *o,
                           uint32_t *seen)
 {
-    const uint32_t parts = k.keys / 16, valid = SGET(t->valid[slot]);
-    const float softcap = t->p->softcap * LOG2_E, *scale = t->scale + slot * 2 * k.keys;
+    const uint32_t parts = k.keys / 16;
+    const float softcap = t->p->softcap * LOG2_E, *scale = sm90_scale(t) + slot * 2 * k.keys;
     uint32_t is_irregular = valid != (k.keys == 32 ? ~0u : 0xFFFFu) || base < r->seen_from || (int64_t)base + k.keys > r->seen_to;
     float v_scale[4], top[4], mul[4], largest = 0.0f;
     uint32_t moves = 0, minus_inf = 0;
@@ -179,27 +200,38 @@ DEV uint32_t sm90_weights(const sm90_warp *t, const sm90_rows *r, int32_t base, 
         mul[j] = state->factor[j];
     }
     if (is_irregular || softcap > 0.0f) {
-        uint32_t row[4];   /* of each own vector; a vector that does not exist sees all */
-        UNROLL
-        for (uint32_t j = 0; j < k.blocks * 2; j++) {
-            const uint32_t vector = j / 2 * 8 + tile_own_vector(j % 2);
-            row[j] = vector < r->n_vectors ? vector / t->cut.n_heads : ~0u;
-        }
         UNROLL
         for (uint32_t i = 0; i < k.blocks * parts * 4; i++) {
-            const uint32_t own = i / (parts * 4) * 2 + i % 2, key = i / 4 % parts * 16 + tile_s_key(i % 4);
-            float x = s[i] * state->factor[own];
-            if (softcap > 0.0f) {
-                x = sm90_cap(x, softcap);
-            }
-            if (is_irregular && !((valid >> key & 1) && (row[own] == ~0u || sm90_sees(t, r, row[own], base + (int32_t)key)))) {
-                x = OCT__MINUS_INF;
-            }
-            s[i] = x;
+            s[i] *= mul[i / (parts * 4) * 2 + i % 2];
         }
         UNROLL
         for (uint32_t j = 0; j < k.blocks * 2; j++) {
             mul[j] = 1.0f;
+        }
+    }
+    if (softcap > 0.0f) {
+        const float inverse = reciprocal_fast(softcap);
+        UNROLL
+        for (uint32_t i = 0; i < k.blocks * parts * 4; i++) {
+            s[i] = sm90_cap(s[i], softcap, inverse);
+        }
+    }
+    if (is_irregular) {
+        const uint32_t n_vectors = sm90_vectors(t, r);
+        const int32_t mask_key0 = t->p->mask != 0 ? sm90_mask_key0(t, r) : 0;
+        UNROLL
+        for (uint32_t j = 0; j < k.blocks * 2; j++) {
+            const uint32_t vector = j / 2 * 8 + tile_own_vector(j % 2), row = vector / t->cut.n_heads;
+            uint32_t there = valid >> t->lane / 4;   /* key lane / 4 + 8 i at bit 8 i */
+            NO_UNROLL
+            for (uint32_t i = 0; i < parts * 2 && vector < n_vectors; i++) {   /* a vector that does not exist sees all */
+                there &= sm90_sees(t, r, mask_key0, row, base + (int32_t)(i * 8 + t->lane / 4)) ? ~0u : ~(1u << 8 * i);
+            }
+            UNROLL
+            for (uint32_t i = 0; i < parts * 2; i++) {
+                float *x = s + (j / 2 * parts + i / 2) * 4 + i % 2 * 2 + j % 2;
+                *x = there >> 8 * i & 1 ? *x : OCT__MINUS_INF;
+            }
         }
     }
     UNROLL

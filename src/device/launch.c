@@ -14,6 +14,7 @@ enum {
     WANTED_PER_UNIT = 5,             /* blocks that splits aim for: a few rounds, so that uneven ones even out; more cost their beginnings and ends */
     SPLIT_KEYS_MIN = 256,            /* below this the finishing costs more than the waiting */
     PART_KEYS_MIN = 128,             /* of blocks that each take a part */
+    PART_TASK_UNITS = 14,            /* params.h: task_units; some 10 us of one of three blocks that share an H200's multiprocessor */
     SPLIT_KEYS_MAX = 32768,          /* f32 sums of a decode stay short */
     DECODE_ROWS_MAX = 16,
     FIXED_DECODE_KEYS = 1024,        /* deterministic mode */
@@ -169,6 +170,7 @@ bool oct__dev_attn_shape_for(const oct__dev_chip *chip, const oct_attn_spec *spe
     shape->kernel = kernel;
     const uint32_t mma_vectors = mma_form(chip, kernel, &shape->shared_bytes);
     if (oct__dev_is_sm90a(kernel)) {
+        shape->kernel = oct__dev_sm90a_form(spec, kernel, &tile_vectors);
         cut_heads(spec, tile_vectors, shape);
         oct__dev_sm90a_shape(chip, spec, shape);
         return shape->shared_bytes <= chip->shared_limit_bytes;
@@ -358,6 +360,7 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
         if (w->n_parts[op] > 0) {
             o->n_parts = w->n_parts[op];
             o->part_keys_min = PART_KEYS_MIN;
+            o->task_units = PART_TASK_UNITS;
             o->parts = (uint32_t *)(void *)(at + w->parts_at[op]);
         }
     }

@@ -25,18 +25,25 @@ static uint32_t dims_of(const oct_attn_spec *spec)
     return dim <= 64 && !is_mixed ? 64 : dim <= 128 ? 128 : 256;
 }
 
+/* Whether the kernel is of one format, or of 16-bit ones. */
+static bool is_one(const oct_attn_spec *spec)
+{
+    const uint32_t dtype = spec->kv.k.dtype;
+    return bytes_of(dtype) == 2 || (dtype == spec->kv.v.dtype && (dtype == OCT_DTYPE_E4M3FN || dtype == OCT_DTYPE_I8));
+}
+
 const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vectors, const char **why)
 {
     /* Dims of 64, 128, 256; tiles of 8 and of 16 vectors. */
     static const char *const bytes[3][2] = {
         { "attn_decode_sm90a_8_8_64_8", "attn_decode_sm90a_8_8_64_16" },
-        { "attn_decode_sm90a_8_8_128_8", "attn_decode_sm90a_8_8_128_16" },
-        { "attn_decode_sm90a_8_8_256_8", NULL },
+        { "attn_decode_sm90a_8_8_128_8", "attn_decode_sm90a_e4m3_128_16" },
+        { "attn_decode_sm90a_8_8_256_8", "attn_decode_sm90a_8_8_256_16" },
     };
     static const char *const halves[3][2] = {
         { "attn_decode_sm90a_16_16_64_8", NULL },
         { "attn_decode_sm90a_16_16_128_8", "attn_decode_sm90a_16_16_128_16" },
-        { "attn_decode_sm90a_16_16_256_8", NULL },
+        { "attn_decode_sm90a_16_16_256_8", "attn_decode_sm90a_16_16_256_16" },
     };
     static const char *const mixed[2][2] = {
         { "attn_decode_sm90a_8_16_128_8", "attn_decode_sm90a_8_16_256_8" },
@@ -62,7 +69,7 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
         name = mixed[bytes_of(kv->k.dtype) - 1][at - 1];
         *tile_vectors = 8;
     } else if (bytes_of(kv->k.dtype) == 1) {
-        *tile_vectors = bytes[at][1] == NULL ? 8 : *tile_vectors;
+        *tile_vectors = at == 1 && !is_one(spec) ? 8 : *tile_vectors;   /* of any formats, 16 vectors are more registers than there are */
         name = bytes[at][*tile_vectors == 16];
     } else {
         *tile_vectors = halves[at][1] == NULL ? 8 : *tile_vectors;
@@ -78,14 +85,44 @@ bool oct__dev_is_sm90a(const char *kernel)
 
 static oct__sm90a_shared shared_of(const oct_attn_spec *spec, uint32_t tile_vectors, uint32_t heads_a_block)
 {
-    return oct__sm90a_shared_of(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), tile_vectors, heads_a_block);
+    return oct__sm90a_shared_of(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), tile_vectors, is_one(spec), heads_a_block);
 }
 
 /* Head tiles of a block. One: a row is then cut by the fewest parts. Two cuts of one KV head meet in a block, and so read its bytes at one time, if
  * shared memory holds q of both beside the rings. */
 static uint32_t heads_of(const oct_attn_spec *spec, const oct__dev_attn_shape *shape)
 {
-    return shape->n_cuts % 2 == 0 && oct__sm90a_q_bytes(dims_of(spec), shape->tile_vectors) <= Q_BYTES_OF_TWO ? 2 : 1;
+    return shape->n_cuts % 2 == 0 && dims_of(spec) <= 128 && oct__sm90a_q_bytes(dims_of(spec), shape->tile_vectors) <= Q_BYTES_OF_TWO ? 2 : 1;
+}
+
+/* The kernel of K and V of one format in the place of that of their bits; or that. */
+static const char *kernel_of_format(const oct_attn_spec *spec, uint32_t tile_vectors, const char *kernel)
+{
+    static const char *const names[2][3][2] = {
+        { { "attn_decode_sm90a_e4m3_64_8", "attn_decode_sm90a_e4m3_64_16" },
+          { "attn_decode_sm90a_e4m3_128_8", "attn_decode_sm90a_e4m3_128_16" },
+          { "attn_decode_sm90a_e4m3_256_8", "attn_decode_sm90a_e4m3_256_16" } },
+        { { "attn_decode_sm90a_i8_64_8", "attn_decode_sm90a_i8_64_16" },
+          { "attn_decode_sm90a_i8_128_8", "attn_decode_sm90a_i8_128_16" },
+          { "attn_decode_sm90a_i8_256_8", "attn_decode_sm90a_i8_256_16" } },
+    };
+    const uint32_t dtype = spec->kv.k.dtype, dims = dims_of(spec);
+    if (bytes_of(dtype) == 2 || !is_one(spec)) {
+        return kernel;
+    }
+    return names[dtype == OCT_DTYPE_I8][dims == 64 ? 0 : dims == 128 ? 1 : 2][tile_vectors == 16];
+}
+
+const char *oct__dev_sm90a_form(const oct_attn_spec *spec, const char *kernel, uint32_t *tile_vectors)
+{
+    const char *why;
+    uint32_t vectors;
+    const char *own = oct__dev_sm90a_kernel(spec, &vectors, &why);
+    if (own == NULL || (dims_of(spec) <= 128 && vectors >= *tile_vectors)) {
+        return kernel_of_format(spec, *tile_vectors, kernel);
+    }
+    *tile_vectors = vectors;
+    return kernel_of_format(spec, vectors, own);
 }
 
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape)
@@ -94,7 +131,7 @@ void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, 
     shape->threads = 32 * OCT__SM90A_WARPS;
     shape->shared_bytes = shared_of(spec, shape->tile_vectors, heads_of(spec, shape)).bytes;
     const uint32_t fit = SHARED_UNIT_BYTES / (shape->shared_bytes + SHARED_BLOCK_BYTES);
-    const uint32_t most = OCT__SM90A_BLOCKS(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), shape->tile_vectors);
+    const uint32_t most = OCT__SM90A_BLOCKS(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), shape->tile_vectors, is_one(spec));
     shape->blocks_a_unit = fit < 1 ? 1 : fit < most ? fit : most;
 }
 

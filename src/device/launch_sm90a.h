@@ -11,6 +11,10 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
 
 bool oct__dev_is_sm90a(const char *kernel);
 
+/* The kernel that runs where a row's is chosen, and the vectors of its tile: rows go by the bits of K and V, kernels by formats too, and of head dims above
+ * 128 a row is for both tiles. */
+const char *oct__dev_sm90a_form(const oct_attn_spec *spec, const char *kernel, uint32_t *tile_vectors);
+
 /* Fills threads, shared_bytes and blocks a unit of a shape whose heads are cut; and for it says parts and heads a block. */
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape);
 void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t *n_parts, uint32_t *heads_a_block);

@@ -116,6 +116,8 @@ typedef struct oct__dev_plan_op {
     uint32_t n_parts;                      /* 0: none */
     uint32_t part_keys_min;                /* rather fewer parts with tasks than fewer keys */
     uint32_t *parts;                       /* [n_parts + 1], or NULL */
+    uint32_t task_units;                   /* of 32 keys: the time that a task takes beside its keys' */
+    uint32_t reserved;
 } oct__dev_plan_op;
 
 /* plan_step: one block. */

@@ -15,7 +15,9 @@ typedef struct plan_count {
 } plan_count;
 
 /* ---- parts -------------------------------------------------------------------------------------------------------------------
- * All keys of all tasks stand in one line, in units of PLAN_UNIT of them, and part i of n begins at unit i * units / n. A task has at least one unit. */
+ * All keys of all tasks stand in one line, in units of PLAN_UNIT of them, and part i of n begins at unit i * units / n. A task has at least one unit, and
+ * before its keys task_units more for what it costs beside them: parts that begin there begin with the task, so that a part of short sequences gets as
+ * few of them as take the time of the others' keys. */
 #define PLAN_UNIT 32
 
 typedef struct plan_parts {
@@ -23,9 +25,9 @@ typedef struct plan_parts {
     uint32_t n, rest;            /* units % n. n < 2^16 */
 } plan_parts;
 
-DEV uint64_t plan_units(int32_t key0, int32_t key1)
+DEV uint64_t plan_units(const oct__dev_plan_op *op, int32_t key0, int32_t key1)
 {
-    return key0 < key1 ? (uint64_t)((key1 - 1) / PLAN_UNIT - key0 / PLAN_UNIT + 1) : 1;
+    return op->task_units + (key0 < key1 ? (uint64_t)((key1 - 1) / PLAN_UNIT - key0 / PLAN_UNIT + 1) : 1);
 }
 
 DEV uint64_t plan_part_begin(const plan_parts *parts, uint32_t part)
@@ -132,16 +134,19 @@ DEV void plan_sequence(const oct__plan_params *p, uint32_t op_index, uint32_t se
         const int32_t pos0 = kv_len - n_rows + r;
         int32_t key0, key1;
         plan_span(p, kv_len, pos0, n, &key0, &key1);
-        const uint64_t units = plan_units(key0, key1), unit0 = count->n_units;
+        const uint64_t units = plan_units(op, key0, key1), unit0 = count->n_units, first = unit0 + op->task_units;
         if (keys == 0) {
             *keys_sum += key1 - key0;
             count->n_units += units;
             continue;
         }
         const plan_cut cut = plan_cut_of(key0, key1, keys, op->split_keys > 0);
-        const uint32_t part0 = is_even ? plan_part_of(parts, unit0) : 0;
+        const uint32_t part0 = is_even ? plan_part_of(parts, first) : 0;
         const int32_t n_splits = is_even ? (int32_t)(plan_part_of(parts, unit0 + units - 1) - part0) + 1 : cut.n;
-        const uint32_t base = (uint32_t)(key0 / PLAN_UNIT * PLAN_UNIT) - (uint32_t)unit0 * PLAN_UNIT;   /* of the line's unit 0; wraps, as the sums below do */
+        const uint32_t base = (uint32_t)(key0 / PLAN_UNIT * PLAN_UNIT) - (uint32_t)first * PLAN_UNIT;   /* of the line's unit 0; wraps, as the sums below do */
+        if (write && is_even && team.i == 0) {
+            plan_mark(op, parts, unit0, first, count->n_tasks);
+        }
         /* Fixed splits have whole units each, so whoever wants to know where one stands counts them all. */
         for (int32_t s = is_fixed_parts ? 0 : (int32_t)team.i; (write || is_fixed_parts) && s < n_splits; s += is_fixed_parts ? 1 : (int32_t)team.n) {
             const int32_t from = is_even ? (int32_t)(base + (uint32_t)plan_part_begin(parts, part0 + (uint32_t)s) * PLAN_UNIT) : (int32_t)(cut.base + (int64_t)s * cut.keys);
@@ -164,7 +169,7 @@ DEV void plan_sequence(const oct__plan_params *p, uint32_t op_index, uint32_t se
             }
             if (is_fixed_parts) {
                 const uint64_t before = count->n_units;
-                count->n_units += plan_units(begin, end);
+                count->n_units += plan_units(op, begin, end);
                 if (write && is_mine) {
                     plan_mark(op, parts, before, count->n_units, count->n_tasks + (uint32_t)s + 1);
                 }

@@ -16,7 +16,7 @@ typedef struct oct__sm90a_shared {
     uint32_t keys, stages, stage_bytes;   /* of a warp's ring: keys of a tile, tiles, bytes of K and V of one */
     uint32_t at;                          /* per warp: where the keys of the next tile lie: u64 K [keys], V [keys] */
     uint32_t scale;                       /* per warp and stage: f32 K [keys], V [keys] */
-    uint32_t valid;                       /* per warp and stage: u32, bit i: key i is there */
+    uint32_t consumed;                    /* per warp: u32, the slot consumed last */
     uint32_t state;                       /* per warp: f32 m [vectors], z [vectors] */
     uint32_t q;                           /* per head tile of the block: f16 or bf16 fragments; only where registers do not hold them */
     uint32_t bytes;
@@ -28,23 +28,26 @@ OCT__FN uint32_t oct__sm90a_q_bytes(uint32_t dim, uint32_t vectors)
     return dim > 64 ? dim * vectors * 2 : 0;
 }
 
-/* Blocks that share a multiprocessor's registers; 1 where rows are so wide that rings of three stages leave no room for two. A constant for constants. */
-#define OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors) \
-    ((dim) * ((k_size) + (v_size)) > 512 ? 1u : (dim) * ((k_size) + (v_size)) <= 256 && (vectors) == 8 ? OCT__SM90A_LIGHT_BLOCKS : 2u)
+/* Dims of a warp: two share rows of more than 128. */
+#define OCT__SM90A_DIMS(dim) ((dim) > 128 ? 128u : (dim))
+
+/* Blocks that share a multiprocessor's registers. is_one: the kernel is not of every 8-bit format, which takes more of them. A constant for constants. */
+#define OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors, is_one) \
+    ((is_one) && (dim) <= 128 && (dim) * ((k_size) + (v_size)) <= 256 && (vectors) == 8 ? OCT__SM90A_LIGHT_BLOCKS : 2u)
 
 /* k_size, v_size: bytes of an element; dim: 64, 128 or 256, the most of the kernel; vectors: 8 or 16. */
-OCT__FN oct__sm90a_shared oct__sm90a_shared_of(uint32_t k_size, uint32_t v_size, uint32_t dim, uint32_t vectors, uint32_t heads_a_block)
+OCT__FN oct__sm90a_shared oct__sm90a_shared_of(uint32_t k_size, uint32_t v_size, uint32_t dim, uint32_t vectors, uint32_t is_one, uint32_t heads_a_block)
 {
-    const uint32_t row_bytes = dim * (k_size + v_size), blocks = OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors), ring_bytes = blocks == 3 ? 16384 : 24576;
+    const uint32_t row_bytes = OCT__SM90A_DIMS(dim) * (k_size + v_size), blocks = OCT__SM90A_BLOCKS(k_size, v_size, dim, vectors, is_one);
+    const uint32_t ring_bytes = blocks == 3 ? 16384 : 24576;
     oct__sm90a_shared s;
     s.keys = row_bytes <= 256 ? 32 : 16;
     s.stage_bytes = s.keys * row_bytes;
     s.stages = ring_bytes / s.stage_bytes;
-    s.stages = blocks == 1 && s.stages < 3 ? 3 : s.stages;
     s.at = OCT__SM90A_WARPS * s.stages * s.stage_bytes;
     s.scale = s.at + OCT__SM90A_WARPS * s.keys * 16;
-    s.valid = s.scale + OCT__SM90A_WARPS * s.stages * s.keys * 8;
-    s.state = s.valid + OCT__SM90A_WARPS * 32;
+    s.consumed = s.scale + OCT__SM90A_WARPS * s.stages * s.keys * 8;
+    s.state = s.consumed + OCT__SM90A_WARPS * 4;
     s.q = s.state + OCT__SM90A_WARPS * vectors * 8;
     s.bytes = s.q + heads_a_block * oct__sm90a_q_bytes(dim, vectors);
     return s;
