@@ -11,9 +11,6 @@
 /* How much of its arithmetic a thread that waits for memory adds to the time: little, but it decides between rows. */
 #define WAITING_SHARE 0.02
 
-/* Of the AVX-512 kernels: fewer vectors go another way, in which no lane stays empty. */
-enum { LANES = 16, PADS_ABOVE = 8 };
-
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
 
 typedef struct known_machine {
@@ -23,22 +20,22 @@ typedef struct known_machine {
 
 /* The first row that fits. EPYC Zen 4 is the reference: its speed is 1 by definition, and its one-thread rate was measured (19 GB/s on a
  * virtual machine of two cores with others at work). The rest are estimates from clock and memory channels on paper, and say so: they
- * only have to rank variants and to size splits until the machine is measured. The last number is
- * measured too: Intel's vdpbf16ps has half the rate of a 512-bit f32 FMA in multiply-adds (71 beside 144 GFLOP/s on a Xeon with AMX, 16 cores of a virtual
- * machine, whose 256-bit FMAs and memory gave the two Rapids rows), AMD's twice. */
+ * only have to rank variants and to size splits until the machine is measured. The last three numbers
+ * are measured too: in multiply-adds, Intel's vdpbf16ps has half the rate of a 512-bit f32 FMA (71 beside 144 GFLOP/s on a Xeon with AMX, 16 cores of a
+ * virtual machine, whose 256-bit FMAs and memory gave the two Rapids rows), AMD's twice; and its 512-bit FMAs have twice the rate of 256-bit ones, AMD's the same. */
 static const known_machine known_machines[] = {
-    { AMD, 25, 0x10, 0x1f, { 20e9, 200e9, 1.0, "EPYC Zen 4", 1 } },
-    { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4, estimated", 1 } },
-    { AMD, 25, 0x00, 0xff, { 18e9, 100e9, 0.9, "Zen 3, estimated", 1 } },
-    { AMD, 26, 0x00, 0xff, { 28e9, 300e9, 1.2, "Zen 5, estimated", 1 } },
-    { AMD, 23, 0x00, 0xff, { 15e9, 80e9, 0.75, "Zen 2 or older, estimated", 1 } },
-    { INTEL, 6, 0x8f, 0x8f, { 14e9, 120e9, 0.6, "Sapphire Rapids, estimated", 0.4 } },
-    { INTEL, 6, 0xcf, 0xcf, { 14e9, 140e9, 0.65, "Emerald Rapids, estimated", 0.4 } },
-    { INTEL, 6, 0x6a, 0x6c, { 12e9, 120e9, 0.8, "Ice Lake server, estimated", 1 } },
-    { INTEL, 6, 0x55, 0x55, { 11e9, 80e9, 0.75, "Skylake or Cascade Lake server, estimated", 1 } },
+    { AMD, 25, 0x10, 0x1f, { 20e9, 200e9, 1.0, "EPYC Zen 4", 1, 1, 1 } },
+    { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4, estimated", 1, 1, 1 } },
+    { AMD, 25, 0x00, 0xff, { 18e9, 100e9, 0.9, "Zen 3, estimated", 1, 1, 1 } },
+    { AMD, 26, 0x00, 0xff, { 28e9, 300e9, 1.2, "Zen 5, estimated", 1, 1, 1 } },
+    { AMD, 23, 0x00, 0xff, { 15e9, 80e9, 0.75, "Zen 2 or older, estimated", 1, 1, 1 } },
+    { INTEL, 6, 0x8f, 0x8f, { 14e9, 120e9, 0.6, "Sapphire Rapids, estimated", 0.5, 1.25, 2 } },
+    { INTEL, 6, 0xcf, 0xcf, { 14e9, 140e9, 0.6, "Emerald Rapids, estimated", 0.5, 1.25, 2 } },
+    { INTEL, 6, 0x6a, 0x6c, { 12e9, 120e9, 0.8, "Ice Lake server, estimated", 1, 1, 1 } },
+    { INTEL, 6, 0x55, 0x55, { 11e9, 80e9, 0.75, "Skylake or Cascade Lake server, estimated", 1, 1, 1 } },
 };
 
-static const oct__rates unknown_machine = { 10e9, 20e9, 0.7, "an unknown machine, estimated", 0.4 };
+static const oct__rates unknown_machine = { 10e9, 20e9, 0.7, "an unknown machine, estimated", 0.4, 1, 1 };
 
 oct__rates oct__rates_default(const oct__facts *machine)
 {
@@ -56,7 +53,8 @@ oct__rates oct__rates_default(const oct__facts *machine)
 /* ---- measured rates --------------------------------------------------------------------------------------------------- */
 
 /* Of the core on which the rows' costs were measured. */
-static const double reference_clock_hz = 3.7e9, reference_fma_avx2_flops = 118e9, reference_dot_bf16_flops = 236e9;
+static const double reference_clock_hz = 3.7e9, reference_fma_avx2_flops = 118e9, reference_dot_bf16_flops = 236e9,
+                    reference_fma_avx512_flops = 118e9, reference_dot_i8_ops = 472e9;
 
 static bool is_rate(double value)
 {
@@ -103,80 +101,12 @@ oct__rates oct__rates_measured(const oct_rates *m)
         .speed = speed,
         .source = m->source,
         .bf16_dot = m->dot_bf16_flops[0] / (reference_dot_bf16_flops * speed),
+        .i8_dot = m->dot_i8_ops[0] / (reference_dot_i8_ops * speed),
+        .fma512 = m->fma_avx512_flops[0] / (reference_fma_avx512_flops * speed),
     };
 }
 
-/* ---- amounts ------------------------------------------------------------------------------------------------------------ */
-
-static double token_bytes(const oct_kv_format *format, uint32_t dim)
-{
-    double bytes = (double)dim * oct_dtype_size_bytes(format->dtype);
-    if (format->scale_mode == OCT_SCALE_TOKEN_HEAD) {
-        bytes += oct_dtype_size_bytes(format->scale_dtype);
-    }
-    return bytes;
-}
-
-static void add_converts(oct__amount *amount, const oct_kv_format *format, double n)
-{
-    amount->converts += n;
-    switch (format->dtype) {
-    case OCT_DTYPE_I8:
-        amount->converts_i8 += n;
-        break;
-    case OCT_DTYPE_F16:
-    case OCT_DTYPE_BF16:
-        amount->converts_16bit += n;
-        break;
-    case OCT_DTYPE_F32:
-        amount->converts_f32 += n;
-        break;
-    default:
-        break;
-    }
-}
-
-double oct__amount_pads(uint32_t n_vectors)
-{
-    return n_vectors > PADS_ABOVE ? (double)((n_vectors + LANES - 1) / LANES * LANES - n_vectors) : 0;
-}
-
-oct__amount oct__amount_of_tiles(const oct_kv_spec *kv, double n, uint32_t n_vectors, int64_t n_keys)
-{
-    const double dims = (double)kv->dim_k + kv->dim_v, keys = (double)n_keys;
-    oct__amount amount = {
-        .items = n,
-        .macs = n * n_vectors * keys * dims,
-        .exps = n * n_vectors * keys,
-        .bytes = n * keys * (token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
-        .vectors = n * n_vectors * dims,
-        .pads = n * oct__amount_pads(n_vectors) * keys * kv->dim_k,
-    };
-    add_converts(&amount, &kv->k, n * keys * kv->dim_k);
-    add_converts(&amount, &kv->v, n * keys * kv->dim_v);
-    return amount;
-}
-
-oct__amount oct__amount_of_write(const oct_kv_spec *kv, uint32_t src_dtype, int64_t n_tokens)
-{
-    const double vectors = (double)n_tokens * kv->heads, dims = (double)kv->dim_k + kv->dim_v;
-    return (oct__amount){
-        .items = vectors,
-        .converts = vectors * dims,
-        .bytes = vectors * (dims * oct_dtype_size_bytes(src_dtype) + token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
-    };
-}
-
-oct__amount oct__amount_of_merge(int64_t rows, uint32_t heads, uint32_t dim, uint32_t n_parts)
-{
-    const double vectors = (double)rows * heads;
-    return (oct__amount){
-        .items = vectors,
-        .macs = vectors * n_parts * dim,
-        .exps = vectors * n_parts,
-        .bytes = vectors * n_parts * (dim + 1.0) * 4,
-    };
-}
+/* ---- predicted times ------------------------------------------------------------------------------------------------------- */
 
 /* A number that 0 leaves to another. */
 static double own_or(double own, double other)
@@ -184,17 +114,38 @@ static double own_or(double own, double other)
     return own > 0 ? own : other;
 }
 
+/* The time of a multiply-add beside the reference's on a core of the same speed. */
+static double unit_time(const oct__rates *rates, oct__unit unit)
+{
+    const double bf16 = 1 / own_or(rates->bf16_dot, 1), i8 = 1 / own_or(rates->i8_dot, 1);
+    switch (unit) {
+    case OCT__UNIT_FMA512:
+        return 1 / own_or(rates->fma512, 1);
+    case OCT__UNIT_BF16:
+        return bf16;
+    case OCT__UNIT_I8:
+        return i8;
+    case OCT__UNIT_I8_BF16:
+        return (i8 + bf16) / 2;
+    default:
+        return 1;
+    }
+}
+
+static double way_ps(const oct__cost_way *cost, const oct__rates *rates, const oct__amount_way *n)
+{
+    const double float8 = n->converts - n->converts_i8 - n->converts_16bit - n->converts_f32;
+    const double converts = float8 * cost->convert_ps + n->converts_i8 * own_or(cost->convert_i8_ps, cost->convert_ps) +
+                            n->converts_16bit * own_or(cost->convert_16bit_ps, cost->convert_ps) + n->converts_f32 * own_or(cost->convert_f32_ps, cost->convert_ps);
+    const double products = n->macs * cost->mac_ps + n->again * cost->again_ps + n->pads * cost->pad_ps;
+    return products * unit_time(rates, cost->unit) + converts + n->staged * cost->stage_ps + n->exps * cost->exp_ps + n->blocks * cost->block_ns * 1e3;
+}
+
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
-    const double float8 = amount->converts - amount->converts_i8 - amount->converts_16bit - amount->converts_f32;
-    const double converts_ps = float8 * cost->convert_ps + amount->converts_i8 * own_or(cost->convert_i8_ps, cost->convert_ps) +
-                               amount->converts_16bit * own_or(cost->convert_16bit_ps, cost->convert_ps) + amount->converts_f32 * own_or(cost->convert_f32_ps, cost->convert_ps);
-    /* Lanes without a vector take what the row's other multiply-adds take. */
-    const double reference_ps = cost->mac_ps + cost->bf16_ps;
-    const double mac_ps = cost->mac_ps + cost->bf16_ps / own_or(rates->bf16_dot, 1);
-    const double pad_ps = reference_ps > 0 ? cost->pad_ps * mac_ps / reference_ps : cost->pad_ps;
     const double work = amount->items * cost->item_ns * 1e-9 +
-                        (amount->vectors * cost->vector_ps + amount->macs * mac_ps + amount->pads * pad_ps + converts_ps + amount->exps * cost->exp_ps) * 1e-12;
+                        (amount->vectors * cost->vector_ps + amount->keys * cost->key_ps + amount->pages * cost->page_ps + way_ps(&cost->many, rates, &amount->many) +
+                         way_ps(&cost->few, rates, &amount->few)) * 1e-12;
     const double arithmetic = work / (n_threads * rates->speed);
     const double core_limit = n_threads * rates->core_read_bytes;
     const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);

@@ -55,7 +55,7 @@ oct__rates oct__rates_of_device(const oct__facts *facts)
     /* A driver that tells no rate: what the slowest of the cards that the kernels are for has. */
     const double read = facts->v[OCT__FACT_DEV_READ_MB_PER_S] > 0 ? (double)facts->v[OCT__FACT_DEV_READ_MB_PER_S] * 1e6 : 300e9;
     /* One unit alone has the caches' paths to itself: some times its share. */
-    oct__rates rates = { read / units * 3, read, 0.7, "an unknown GPU, estimated", 1 };
+    oct__rates rates = { read / units * 3, read, 0.7, "an unknown GPU, estimated", 1, 1, 1 };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (known[i].kind == facts->v[OCT__FACT_DEV_KIND] && known[i].arch == facts->v[OCT__FACT_DEV_ARCH]) {
             rates.speed = known[i].speed;

@@ -41,18 +41,12 @@ oct__op oct__plan_operation(int i)
 
 static void fill_seconds(const oct_plan *plan, oct__op op, const oct__split *problem, uint32_t n_threads, double *seconds)
 {
-    uint32_t tile_vectors = 0;
-    oct__amount amount = { .items = 0 };
     for (uint32_t row = 0; row < plan->n_rows; row++) {
         seconds[row] = 0;
-        if (plan->rows[row].op != op) {
-            continue;
+        if (plan->rows[row].op == op) {
+            const oct__amount amount = oct__split_amount(problem, &plan->rows[row]);
+            seconds[row] = oct__cost_seconds(&plan->rows[row].cost, &plan->machine->rates, &amount, n_threads);
         }
-        if (plan->rows[row].tile_vectors != tile_vectors) {
-            tile_vectors = plan->rows[row].tile_vectors;
-            amount = oct__split_amount(problem, op, tile_vectors);
-        }
-        seconds[row] = oct__cost_seconds(&plan->rows[row].cost, &plan->machine->rates, &amount, n_threads);
     }
 }
 
@@ -253,7 +247,7 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
     atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
 
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
-        const oct__amount amount = oct__split_amount(&plan->split, oct__plan_operation(i), plan->chosen[i]->tile_vectors);
+        const oct__amount amount = oct__split_amount(&plan->split, plan->chosen[i]);
         plan->predicted_seconds += oct__cost_seconds(&plan->chosen[i]->cost, &plan->machine->rates, &amount, plan->max_threads);
     }
     plan->run_threads = oct__cost_threads(plan->split.seconds, plan->max_threads);

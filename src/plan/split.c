@@ -69,54 +69,37 @@ void oct__split_count(const oct__split *split, oct__op op, int64_t *n_rows, int6
     }
 }
 
-oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile_vectors)
+oct__amount oct__split_amount(const oct__split *split, const oct__variant *variant)
 {
     const oct_attn_spec *spec = split->spec;
-    const shape s = shape_of(spec, tile_vectors);
-    /* Amounts are linear in these, so that a batch of 70,000 costs integer sums only. */
-    int64_t tiles = 0, keys = 0, row_keys = 0, rows = 0;
-    double pad_keys = 0;
+    const shape s = shape_of(spec, variant->tile_vectors);
+    oct__tally tally = { .tiles = 0 };
     for (uint32_t b = 0; b < split->n_sequences; b++) {
         const int32_t q_len = split->qo_indptr[b + 1] - split->qo_indptr[b];
-        if (op_of(q_len) != op) {
+        if (op_of(q_len) != variant->op) {
             continue;
         }
         for (int64_t r = 0; r < q_len; r += s.n_rows) {
             const uint32_t n = q_len - r < s.n_rows ? (uint32_t)(q_len - r) : s.n_rows;
+            const int64_t pos0 = (int64_t)split->kv_len[b] - q_len + r;
             int64_t key0, key1;
-            span_of(spec, split->kv_len[b], (int64_t)split->kv_len[b] - q_len + r, n, &key0, &key1);
-            tiles++;
-            keys += key1 - key0;
-            row_keys += n * (key1 - key0);
-            rows += n;
+            span_of(spec, split->kv_len[b], pos0, n, &key0, &key1);
             for (uint32_t cut = 0; cut < s.n_cuts; cut++) {
-                pad_keys += oct__amount_pads(n * (cut_begin(&s, cut + 1) - cut_begin(&s, cut))) * (double)(key1 - key0);
+                oct__tally_tile(&tally, spec, &variant->cost, n, cut_begin(&s, cut + 1) - cut_begin(&s, cut), key0, key1, pos0);
             }
         }
     }
-    /* All cuts of a row tile together hold the group's heads, but each brings the keys into registers again. */
-    const double heads = spec->kv.heads, per_tile = heads * s.n_cuts, per_row = heads * s.group;
-    const oct__amount one = oct__amount_of_tiles(&spec->kv, 1, 1, 1);
-    return (oct__amount){
-        .items = per_tile * (double)tiles,
-        .macs = per_row * (double)row_keys * one.macs,
-        .converts = per_tile * (double)keys * one.converts,
-        .exps = per_row * (double)row_keys * one.exps,
-        .bytes = per_tile * (double)keys * one.bytes,
-        .vectors = per_row * (double)rows * one.vectors,
-        .converts_i8 = per_tile * (double)keys * one.converts_i8,
-        .converts_16bit = per_tile * (double)keys * one.converts_16bit,
-        .converts_f32 = per_tile * (double)keys * one.converts_f32,
-        .pads = heads * pad_keys * spec->kv.dim_k,
-    };
+    return oct__amount_of_tally(spec, &tally, spec->kv.heads);
 }
 
 /* ---- the walk --------------------------------------------------------------------------------------------------------- */
 
-static double item_seconds(const oct__split *split, const oct__variant *variant, uint32_t n_vectors, int64_t n_keys)
+static double item_seconds(const oct__split *split, const oct__item *item, int64_t key0, int64_t key1)
 {
-    const oct__amount amount = oct__amount_of_tiles(&split->spec->kv, 1, n_vectors, n_keys);
-    return oct__cost_seconds(&variant->cost, split->rates, &amount, 1);
+    oct__tally tally = { .tiles = 0 };
+    oct__tally_tile(&tally, split->spec, &item->variant->cost, item->n_rows, item->n_heads, key0, key1, item->pos0);
+    const oct__amount amount = oct__amount_of_tally(split->spec, &tally, 1);
+    return oct__cost_seconds(&item->variant->cost, split->rates, &amount, 1);
 }
 
 /* Positive floats order like their bits: the exponent and three bits of the mantissa. Bucket 0 is the dearest. */
@@ -193,7 +176,7 @@ static void walk_cut(walk *w, const shape *s, oct__item *item, uint32_t cut, int
     const uint32_t heads_kv = split->spec->kv.heads;
     item->n_heads = cut_begin(s, cut + 1) - cut_begin(s, cut);
     const uint32_t n_vectors = item->n_rows * item->n_heads;
-    const double seconds = item_seconds(split, item->variant, n_vectors, key1 - key0);
+    const double seconds = item_seconds(split, item, key0, key1);
     const cutting c = cutting_of(split, item->variant, key0, key1, n_tiles, seconds);
     const uint32_t o_stride = (split->spec->kv.dim_v + 15) / 16 * 16;
     const int64_t state_floats = oct__partial_floats(n_vectors, o_stride);
@@ -203,7 +186,7 @@ static void walk_cut(walk *w, const shape *s, oct__item *item, uint32_t cut, int
         item->split = i;
         item->key0 = i == 0 ? key0 : c.base + i * c.keys;
         item->key1 = i + 1 == c.n ? key1 : c.base + (i + 1) * c.keys;
-        const uint32_t bucket = bucket_of(c.n == 1 ? seconds : item_seconds(split, item->variant, n_vectors, item->key1 - item->key0));
+        const uint32_t bucket = bucket_of(c.n == 1 ? seconds : item_seconds(split, item, item->key0, item->key1));
         if (w->items == NULL) {
             split->bucket_at[bucket] += heads_kv;
             continue;
@@ -260,7 +243,7 @@ static double total_seconds(const oct__split *split)
     double seconds = 0;
     for (int i = 0; i < 2; i++) {
         const oct__variant *variant = i == 0 ? split->decode : split->extend;
-        const oct__amount amount = oct__split_amount(split, variant->op, variant->tile_vectors);
+        const oct__amount amount = oct__split_amount(split, variant);
         seconds += oct__cost_seconds(&variant->cost, split->rates, &amount, 1);
     }
     return seconds;

@@ -32,8 +32,8 @@ typedef struct oct__split {
 /* The rows of the batch that go to an operation, and the keys of the sequences they belong to. */
 void oct__split_count(const oct__split *split, oct__op op, int64_t *n_rows, int64_t *n_keys);
 
-/* What an operation's variant with tiles of tile_vectors has to do in this batch, on one thread or many. */
-oct__amount oct__split_amount(const oct__split *split, oct__op op, uint32_t tile_vectors);
+/* What a variant would have to do in this batch: its operation's part of it, on one thread or many. */
+oct__amount oct__split_amount(const oct__split *split, const oct__variant *variant);
 
 /* Counts; then writes the n_items items, dearest first. Between the two nothing may change. */
 void oct__split_measure(oct__split *split);

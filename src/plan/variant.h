@@ -41,15 +41,32 @@ typedef struct oct__gate {
 
 /* ---- cost ------------------------------------------------------------------------------------------------ */
 
+/* What a multiply-add's time follows from machine to machine: a core's speed alone, or its rate of 512-bit FMAs, of bf16 dot products, of int8 ones, or of
+ * both of the last (scores by one, values by the other). Their rates beside each other differ fivefold between CPUs. */
+typedef enum oct__unit { OCT__UNIT_CORE, OCT__UNIT_FMA512, OCT__UNIT_BF16, OCT__UNIT_I8, OCT__UNIT_I8_BF16, OCT__UNIT_COUNT } oct__unit;
+
+/* One way of going over a tile's keys: mac_ps for each multiply-add, again_ps for each multiply-add of a score that a second term of q takes,
+ * exp_ps for each score, block_ns for each block of 64 keys (each pass over it), convert_ps for each stored K or V element brought into registers. */
+typedef struct oct__cost_way {
+    oct__unit unit;
+    double mac_ps, again_ps, exp_ps, block_ns;
+    double convert_ps, convert_i8_ps, convert_16bit_ps, convert_f32_ps;   /* 8-bit floats, and the others; 0: as convert_ps */
+    double stage_ps;  /* for each 8-bit float of a tile's keys besides, however many passes there are */
+    double pad_ps;    /* for each multiply-add of a score with lanes that no vector fills, see oct__amount_way */
+} oct__cost_way;
+
 /* Predicted time of one thread (of a GPU: of one unit, a multiprocessor with all its lanes): item_ns for each work item, vector_ps for each
- * element of its q and o, mac_ps for each multiply-add, convert_ps for each stored K or V element brought into registers, exp_ps for each score;
- * never below the bytes over the machine's read bandwidth. Measured on the machines named where the rows stand, scaled by the context's rates. */
+ * element of its q and o, key_ps for each key of a tile, and what its way over the keys costs; never below the bytes over the machine's read bandwidth.
+ * Measured on the machines named where the rows stand, scaled by the context's rates. */
 typedef struct oct__cost {
-    double item_ns, mac_ps, convert_ps, exp_ps;
-    double bf16_ps;   /* for each multiply-add, what bf16 dot products take: their rate beside FMA's differs fivefold between CPUs */
+    double item_ns;
     double vector_ps; /* what short sequences mostly cost: bringing q into a kernel's form, and its o out */
-    double convert_i8_ps, convert_16bit_ps, convert_f32_ps;   /* instead of convert_ps, for elements of these formats; 0: as convert_ps */
-    double pad_ps;    /* for each multiply-add of a score with lanes that no vector fills, see oct__amount */
+    double key_ps;    /* finding a key's bytes and scales */
+    double page_ps;   /* and a page's */
+    oct__cost_way many, few;
+    /* Tiles of at most few_vectors vectors go the way of few, which takes four vectors a pass and brings elements into registers in each, unless they
+     * have several rows and less than few_keys keys for each. 0: all go the way of many. */
+    uint32_t few_vectors, few_keys;
 } oct__cost;
 
 /* ---- kernels --------------------------------------------------------------------------------------------- */

@@ -132,7 +132,7 @@ static void a_row_must_suit_both_destinations(void **state)
         { .op = OCT__OP_kv_write, .cost = { .item_ns = 10 }, .gates = needs_32, .n_gates = 1 },
         { .op = OCT__OP_kv_write, .cost = { .item_ns = 10 }, .gates = needs_32, .n_gates = 1 },
     };
-    const oct__rates machine = { 1e9, 1e9, 1, "test", 1 };
+    const oct__rates machine = { 1e9, 1e9, 1, "test", 1, 1, 1 };
     const oct__amount amount = { .items = 5 };
     oct__facts wide = { { 0 } }, narrow = { { 0 } };
     wide.v[OCT__FACT_HEAD_DIM_K] = 64;
@@ -169,8 +169,8 @@ static void every_row_is_whole_and_has_a_name_of_its_own(void **state)
         assert_int_equal(v->tile_vectors > 0, attn);
         assert_int_equal(v->write != NULL, v->op == OCT__OP_kv_write);
         assert_int_equal(v->merge != NULL, v->op == OCT__OP_attn_merge);
-        assert_true(v->cost.item_ns >= 0 && v->cost.mac_ps >= 0 && v->cost.convert_ps >= 0 && v->cost.exp_ps >= 0);
-        assert_true(v->cost.item_ns + v->cost.mac_ps + v->cost.convert_ps + v->cost.exp_ps > 0);
+        assert_true(v->cost.item_ns >= 0 && v->cost.many.mac_ps >= 0 && v->cost.many.convert_ps >= 0 && v->cost.many.exp_ps >= 0);
+        assert_true(v->cost.item_ns + v->cost.many.mac_ps + v->cost.many.convert_ps + v->cost.many.exp_ps > 0);
         for (uint32_t j = 0; j < v->n_gates; j++) {
             assert_true((unsigned)v->gates[j].fact < OCT__FACT_COUNT);
             assert_true(strlen(v->gates[j].why) > 0);

@@ -13,28 +13,35 @@ static void assert_close(double have, double want)
 static void arithmetic_is_summed_and_shared(void **state)
 {
     (void)state;
-    const oct__cost cost = { .item_ns = 100, .mac_ps = 20, .convert_ps = 50, .exp_ps = 600 };
-    const oct__amount amount = { .items = 10, .macs = 1e6, .converts = 1e5, .exps = 1e4, .bytes = 0 };
-    /* 1 us + 20 us + 5 us + 6 us, on cores twice as fast */
-    assert_close(oct__cost_seconds(&cost, &rates, &amount, 1), 32e-6 / 2);
-    assert_close(oct__cost_seconds(&cost, &rates, &amount, 4), 32e-6 / 8);
+    const oct__cost cost = { .item_ns = 100, .many = { .mac_ps = 20, .convert_ps = 50, .exp_ps = 600, .block_ns = 30 }, .few = { .mac_ps = 10 }, .key_ps = 1000, .page_ps = 100000 };
+    const oct__amount amount = { .items = 10, .keys = 1000, .pages = 10, .many = { .macs = 1e6, .converts = 1e5, .exps = 1e4, .blocks = 100 }, .few = { .macs = 2e6 } };
+    /* 1 us + 20 us + 5 us + 6 us + 3 us, 20 us for the few and 1 us each for keys and pages, on cores twice as fast */
+    assert_close(oct__cost_seconds(&cost, &rates, &amount, 1), 57e-6 / 2);
+    assert_close(oct__cost_seconds(&cost, &rates, &amount, 4), 57e-6 / 8);
 }
 
-/* bf16 dot products at their own rate; a machine whose rate nobody knows has the reference's. */
-static void bf16_dots_have_a_rate_of_their_own(void **state)
+/* Dot products and wide FMAs at their own rates; a machine whose rates nobody knows has the reference's. */
+static void products_have_rates_of_their_own(void **state)
 {
     (void)state;
-    const oct__cost cost = { .mac_ps = 4, .bf16_ps = 6 };
-    const oct__amount amount = { .macs = 1e6 };
+    static const double factors[OCT__UNIT_COUNT] = { [OCT__UNIT_CORE] = 1, [OCT__UNIT_FMA512] = 0.5, [OCT__UNIT_BF16] = 4, [OCT__UNIT_I8] = 2, [OCT__UNIT_I8_BF16] = 3 };
+    const oct__amount amount = { .many = { .macs = 1e6, .again = 1e5, .pads = 1e4, .converts = 1e6 } };
     oct__rates machine = rates;
-    assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), 10e-6 / 2);
-    machine.bf16_dot = 0.4;
-    assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), 19e-6 / 2);
-    const oct_rates measured = { .threads = 1, .read_memory_bytes = { 10e9, 10e9 }, .clock_hz = 3e9, .fma_avx2_flops = { 59e9, 59e9 },
-                                 .dot_bf16_flops = { 59e9, 59e9 } };
+    machine.fma512 = 2;
+    machine.bf16_dot = 0.25;
+    machine.i8_dot = 0.5;
+    for (int unit = 0; unit < OCT__UNIT_COUNT; unit++) {
+        const oct__cost cost = { .many = { .unit = (oct__unit)unit, .mac_ps = 4, .again_ps = 6, .pad_ps = 40, .convert_ps = 1 } };
+        assert_close(oct__cost_seconds(&cost, &rates, &amount, 1), 6e-6 / 2);
+        assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), (5e-6 * factors[unit] + 1e-6) / 2);
+    }
+    const oct_rates measured = { .threads = 1, .read_memory_bytes = { 10e9, 10e9 }, .clock_hz = 3e9, .fma_avx2_flops = { 59e9, 59e9 }, .fma_avx512_flops = { 118e9, 118e9 },
+                                 .dot_bf16_flops = { 59e9, 59e9 }, .dot_i8_ops = { 236e9, 236e9 } };
     machine = oct__rates_measured(&measured);
     assert_close(machine.speed, 0.5);
     assert_close(machine.bf16_dot, 0.5);   /* half of the reference's 236 at half its speed */
+    assert_close(machine.fma512, 2);
+    assert_close(machine.i8_dot, 1);
 }
 
 static void bytes_bound_it_from_below(void **state)
@@ -60,9 +67,10 @@ static void memory_decides_nothing_between_rows(void **state)
 static void each_format_has_its_own_conversion(void **state)
 {
     (void)state;
-    const oct__cost cost = { .convert_ps = 10, .convert_i8_ps = 20, .convert_f32_ps = 40, .vector_ps = 100 };
-    const oct__amount floats = { .converts = 1e6 }, i8 = { .converts = 1e6, .converts_i8 = 1e6 }, half = { .converts = 1e6, .converts_16bit = 1e6 },
-                      mixed = { .converts = 2e6, .converts_i8 = 5e5, .converts_f32 = 1e6 }, vectors = { .vectors = 1e6 };
+    const oct__cost cost = { .vector_ps = 100, .many = { .convert_ps = 10, .convert_i8_ps = 20, .convert_f32_ps = 40 } };
+    const oct__amount floats = { .many = { .converts = 1e6 } }, i8 = { .many = { .converts = 1e6, .converts_i8 = 1e6 } },
+                      half = { .many = { .converts = 1e6, .converts_16bit = 1e6 } },
+                      mixed = { .many = { .converts = 2e6, .converts_i8 = 5e5, .converts_f32 = 1e6 } }, vectors = { .vectors = 1e6 };
     assert_close(oct__cost_seconds(&cost, &rates, &floats, 1), 10e-6 / 2);
     assert_close(oct__cost_seconds(&cost, &rates, &i8, 1), 20e-6 / 2);
     assert_close(oct__cost_seconds(&cost, &rates, &half, 1), 10e-6 / 2);   /* has no number of its own */
@@ -70,42 +78,81 @@ static void each_format_has_its_own_conversion(void **state)
     assert_close(oct__cost_seconds(&cost, &rates, &vectors, 1), 100e-6 / 2);
 }
 
-static void empty_lanes_cost_as_full_ones(void **state)
-{
-    (void)state;
-    const oct__cost plain = { .mac_ps = 8, .pad_ps = 20 }, bf16 = { .bf16_ps = 8, .pad_ps = 20 };
-    const oct__amount pads = { .pads = 1e6 };
-    oct__rates r = rates;
-    r.bf16_dot = 0.5;
-    assert_close(oct__cost_seconds(&plain, &r, &pads, 1), 20e-6 / 2);
-    assert_close(oct__cost_seconds(&bf16, &r, &pads, 1), 40e-6 / 2);   /* by the same products as the others */
-    assert_true(oct__amount_pads(1) == 0 && oct__amount_pads(8) == 0 && oct__amount_pads(9) == 7 && oct__amount_pads(16) == 0 && oct__amount_pads(20) == 12);
-}
-
 static void amounts_count_what_a_kernel_does(void **state)
 {
     (void)state;
-    oct_kv_spec kv = plain_spec().kv;
-    kv.dim_v = 128;
-    const oct__amount tiles = oct__amount_of_tiles(&kv, 3, 10, 1000);
-    assert_close(tiles.items, 3);
-    assert_close(tiles.macs, 3.0 * 10 * 1000 * 192);
-    assert_close(tiles.exps, 3.0 * 10 * 1000);
-    assert_close(tiles.converts, 3.0 * 1000 * 192);
-    assert_close(tiles.converts_i8, 3.0 * 1000 * 64);
-    assert_close(tiles.vectors, 3.0 * 10 * 192);
-    assert_close(tiles.bytes, 3.0 * 1000 * (64 + 4 + 128));   /* i8 K with an f32 scale a token, e4m3 V */
-    kv.k = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
-    assert_close(oct__amount_of_tiles(&kv, 1, 1, 1).bytes, 2 * 64 + 128);
-    assert_close(oct__amount_of_tiles(&kv, 1, 1, 1).converts_16bit, 64);
-    assert_true(oct__amount_of_tiles(&kv, 1, 1, 1).converts_i8 == 0 && oct__amount_of_tiles(&kv, 1, 1, 1).converts_f32 == 0);
-    const oct__amount write = oct__amount_of_write(&kv, OCT_DTYPE_F32, 7);
+    oct_attn_spec spec = plain_spec();
+    spec.kv.dim_v = 128;
+    spec.causal = 1;
+    spec.q_dtype = OCT_DTYPE_BF16;
+    const oct__cost many = { .item_ns = 1 }, few = { .item_ns = 1, .few_vectors = 12, .few_keys = 32 };
+    oct__tally tally = { .tiles = 0 };
+    for (int i = 0; i < 3; i++) {
+        oct__tally_tile(&tally, &spec, &many, 1, 10, 0, 1000, 999);
+    }
+    oct__amount tiles = oct__amount_of_tally(&spec, &tally, 2);
+    assert_close(tiles.items, 6);
+    assert_close(tiles.keys, 6000);
+    assert_close(tiles.pages, 6.0 * ((1000 + spec.kv.page_size - 1) / spec.kv.page_size));
+    assert_close(tiles.many.staged, 6.0 * 1000 * 128);
+    assert_close(tiles.vectors, 6.0 * 10 * 192);
+    assert_close(tiles.bytes, 6.0 * 1000 * (64 + 4 + 128));   /* i8 K with an f32 scale a token, e4m3 V */
+    assert_close(tiles.many.macs, 6.0 * 10 * 1000 * 192);
+    assert_close(tiles.many.exps, 6.0 * 16 * 1000);
+    assert_close(tiles.many.pads, 6.0 * 6 * 1000 * 64);
+    assert_close(tiles.many.blocks, 6.0 * 16);
+    assert_close(tiles.many.converts, 6.0 * 1000 * 192);
+    assert_close(tiles.many.converts_i8, 6.0 * 1000 * 64);
+    assert_true(tiles.few.macs == 0);
+
+    /* The way of few: three passes of four vectors bring each key into registers. */
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &few, 1, 10, 0, 1000, 999);
+    tiles = oct__amount_of_tally(&spec, &tally, 1);
+    assert_close(tiles.few.macs, 10.0 * 1000 * 192);
+    assert_close(tiles.few.exps, 10.0 * 1000);
+    assert_close(tiles.few.converts, 3.0 * 1000 * 192);
+    assert_close(tiles.few.blocks, 3.0 * 16);
+    assert_true(tiles.few.pads == 0 && tiles.many.macs == 0);
+    /* Two rows x 5 heads: 960 keys in common, then each row takes what it sees, 39 and 40 keys, in two passes of its own. */
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &few, 2, 5, 0, 1000, 998);
+    tiles = oct__amount_of_tally(&spec, &tally, 1);
+    assert_close(tiles.few.exps, 960.0 * 10 + (39 + 40) * 5);
+    assert_close(tiles.few.converts, (960.0 * 3 + (39 + 40) * 2) * 192);
+    assert_close(tiles.few.blocks, 15.0 * 3 + 4);
+    /* A window of 500 hides the first key from the second row: its block is one by one as well. */
+    spec.window_tokens = 500;
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &few, 2, 5, 499, 1000, 998);
+    tiles = oct__amount_of_tally(&spec, &tally, 1);
+    assert_close(tiles.few.exps, 448.0 * 10 + 2 * 52 * 5);   /* 512 to 960 in common; each row sees 500 */
+    spec.window_tokens = 0;
+    /* More vectors than are few, or too few keys for its rows. */
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &few, 1, 13, 0, 1000, 999);
+    oct__tally_tile(&tally, &spec, &few, 4, 2, 0, 127, 123);
+    assert_true(tally.few.scores == 0 && tally.many.scores == 13 * 1000 + 8 * 127);
+
+    /* A q that bf16 doesn't hold is two terms of it. */
+    spec.q_dtype = OCT_DTYPE_F32;
+    assert_close(oct__amount_of_tally(&spec, &tally, 1).many.again, (16.0 * 1000 + 16 * 127) * 64);
+    spec.q_dtype = OCT_DTYPE_BF16;
+    assert_close(1 + oct__amount_of_tally(&spec, &tally, 1).many.again, spec.kv.k.rotated ? 1 + (16.0 * 1000 + 16 * 127) * 64 : 1);
+    spec.kv.k = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &many, 1, 1, 0, 1, 0);
+    tiles = oct__amount_of_tally(&spec, &tally, 1);
+    assert_close(tiles.bytes, 2 * 64 + 128);
+    assert_close(tiles.many.converts_16bit, 64);
+    assert_true(tiles.many.again == 0 && tiles.many.converts_i8 == 0 && tiles.many.converts_f32 == 0);
+    const oct__amount write = oct__amount_of_write(&spec.kv, OCT_DTYPE_F32, 7);
     assert_close(write.items, 7.0 * 3);
-    assert_close(write.converts, 7.0 * 3 * 192);
+    assert_close(write.many.converts, 7.0 * 3 * 192);
     assert_close(write.bytes, 7.0 * 3 * (192 * 4 + 128 + 128));
     const oct__amount merge = oct__amount_of_merge(5, 9, 64, 4);
-    assert_close(merge.macs, 5.0 * 9 * 4 * 64);
-    assert_close(merge.exps, 5.0 * 9 * 4);
+    assert_close(merge.many.macs, 5.0 * 9 * 4 * 64);
+    assert_close(merge.many.exps, 5.0 * 9 * 4);
     assert_close(merge.items, 5.0 * 9);
     assert_close(merge.bytes, 5.0 * 9 * 4 * (64 + 1) * 4);
 }
@@ -141,9 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arithmetic_is_summed_and_shared),
-        cmocka_unit_test(bf16_dots_have_a_rate_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
+        cmocka_unit_test(products_have_rates_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
         cmocka_unit_test(memory_decides_nothing_between_rows),
-        cmocka_unit_test(empty_lanes_cost_as_full_ones),
         cmocka_unit_test(each_format_has_its_own_conversion),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
         cmocka_unit_test(threads_are_woken_for_enough_work_only),
