@@ -1,5 +1,4 @@
 /* probe.c: see probe.h. */
-#define _DEFAULT_SOURCE /* syscall */
 #include "cpu/probe.h"
 
 #include <stdbool.h>
@@ -7,13 +6,10 @@
 #include <string.h>
 
 #include "host/threads.h"
+#include "host/tiles.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 typedef struct registers { uint32_t a, b, c, d; } registers;
 
@@ -38,20 +34,11 @@ static bool has(uint32_t reg, unsigned bit)
     return (reg >> bit & 1) != 0;
 }
 
-/* Whether this process may use AMX's tiles: Linux gives their state, 8 KiB a thread, only to processes that ask. It refuses where a thread's
- * alternate signal stack is too small to hold it. To ask again is harmless. */
+/* Whether this process may use AMX's tiles: the system saves both parts of their state, and gives it when asked. */
 static bool may_use_tiles(uint64_t state)
 {
     const uint64_t tiles = UINT64_C(3) << 17;
-    if ((state & tiles) != tiles) {
-        return false;
-    }
-#if defined(__linux__) && defined(__x86_64__)
-    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };   /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
-#else
-    return false;
-#endif
+    return (state & tiles) == tiles && oct__tiles_request();
 }
 
 /* Intel: leaf 4; AMD and Hygon: leaf 0x8000001D. Same layout. */
