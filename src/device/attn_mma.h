@@ -56,8 +56,9 @@ DEV void mma_take_v(uint8_t *rows, const mma_form f, uint32_t g, uint32_t *v)
     }
 }
 
-/* o += V^T P of one group of runs, for all of the warp's vectors. is_solo: of key `only` alone, for the vectors that see it (mask). */
-DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtype, const mma_form f, const int is_solo, uint32_t only, const uint32_t *mask,
+/* o += V^T P of one group of runs, for all of the warp's vectors. is_parted: in pass 0 of finite elements alone; in pass 1 + key of those of the key that are
+ * not, for the vectors that see it (mask). */
+DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtype, const mma_form f, const int is_parted, uint32_t pass, const uint32_t *mask,
                        float *o)
 {
     const uint32_t run = TILE_V_RUN(f.v_size), words = run * f.v_size / 4;
@@ -67,7 +68,11 @@ DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtyp
         uint32_t word[4];
         UNROLL
         for (uint32_t i = 0; i < 4; i++) {
-            word[i] = is_solo && tile_v_key(i) != only ? 0 : v[i * words + w];
+            word[i] = v[i * words + w];
+            if (is_parted) {
+                const uint32_t odd = word_odd_codes(word[i], dtype);
+                word[i] &= pass == 0 ? ~odd : tile_v_key(i) + 1 == pass ? odd : 0;
+            }
         }
         if (TILE_FP8(dtype)) {
             tile_quads(word, pair + 4 * w);
@@ -99,15 +104,15 @@ DEV void mma_add_group(const uint32_t *v, const uint32_t *b, const uint32_t dtyp
             UNROLL
             for (uint32_t i = 0; i < 4; i++) {
                 float *to = o + n * FORM_O(f) + 4 * m + i;
-                *to = !is_solo || (mask[n * TILE_OWN + tile_own(i)] >> only & 1) ? sum[i] : *to;
+                *to = !is_parted || pass == 0 || (mask[n * TILE_OWN + tile_own(i)] >> (pass - 1) & 1) ? sum[i] : *to;
             }
         }
     }
 }
 
 /* o += V^T P. weight: of the lane's scores; < 0 where the vector does not see the key. is_irregular: some weight is.
- * 0 x NaN must not be: where a key is seen by some vectors only, and some V of the tile is not finite, the keys are added one by one, each to the
- * vectors that see it. */
+ * 0 x NaN must not be: where a key is seen by some vectors only, and some V of the tile is not finite, finite elements are added first, with 0 for the others, and
+ * those then key by key, each to the vectors that see it: no bit moves of a vector that does not see such a key, since its sums are added as ever. */
 DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, const mma_form f, uint32_t is_irregular, float *o)
 {
     const uint32_t words = TILE_V_RUN(f.v_size) * f.v_size / 4, o_of_group = TILE_M(TILE_V_RUN(f.v_size)) * 4;
@@ -160,11 +165,11 @@ DEV void mma_output(uint8_t *rows, const float *weight, const uint32_t dtype, co
         }
     }
     NO_UNROLL
-    for (uint32_t key = 0; key < TILE_KEYS; key++) {
+    for (uint32_t pass = 0; pass <= TILE_KEYS; pass++) {
         UNROLL
         for (uint32_t g = 0; g < FORM_GV(f); g++) {
             mma_take_v(rows, f, g, v);
-            mma_add_group(v, b, dtype, f, 1, key, mask, o + g * o_of_group);
+            mma_add_group(v, b, dtype, f, 1, pass, mask, o + g * o_of_group);
         }
     }
 }

@@ -193,7 +193,7 @@ DEV void store_8(void *at, uint32_t dtype, const uint32_t *code)
     }
 }
 
-/* Whether some code of the word is no finite number. */
+/* The highest bit of every code of the word that is no finite number. dtype: of 8 or 16 bits. */
 DEV uint32_t word_is_odd(uint32_t word, const uint32_t dtype)
 {
     switch (dtype) {
@@ -201,7 +201,7 @@ DEV uint32_t word_is_odd(uint32_t word, const uint32_t dtype)
         return ((word & 0x7F7F7F7Fu) + 0x01010101u) & 0x80808080u;
     case OCT_DTYPE_E4M3FNUZ: {
         const uint32_t like = word ^ 0x80808080u;   /* a zero byte is a NaN */
-        return (like - 0x01010101u) & ~like & 0x80808080u;
+        return ~(((like & 0x7F7F7F7Fu) + 0x7F7F7F7Fu) | like) & 0x80808080u;
     }
     case OCT_DTYPE_E5M2:
         return ((word & 0x7F7F7F7Fu) + 0x04040404u) & 0x80808080u;
@@ -212,6 +212,13 @@ DEV uint32_t word_is_odd(uint32_t word, const uint32_t dtype)
     default:
         return 0;
     }
+}
+
+/* All bits of those codes. */
+DEV uint32_t word_odd_codes(uint32_t word, const uint32_t dtype)
+{
+    const uint32_t high = word_is_odd(word, dtype);
+    return high | (high - (high >> (dtype >= OCT_DTYPE_E4M3FN ? 7 : 15)));
 }
 
 #endif
