@@ -99,6 +99,10 @@ static int64_t run_mates(void *arg, int64_t index)
     (void)arg;
     if (!problem_pair((uint32_t)index, force, sizeof force))
         return 0;
+    if (!problem_pair_can((uint32_t)index)) {
+        isolate_skipped();
+        return 0;
+    }
     if (!fault_formats_for(&s, (uint32_t)index))
         return 1;
     const size_t out_bytes = 4 * (size_t)s.dim_v * sizeof(float);
@@ -159,6 +163,10 @@ static int64_t run_repeats(void *arg, int64_t index)
     (void)arg;
     if (!problem_pair((uint32_t)index / 2, force, sizeof force))
         return 0;
+    if (!problem_pair_can((uint32_t)index / 2)) {
+        isolate_skipped();
+        return 0;
+    }
     if (!fault_formats_for(&s, (uint32_t)index / 2))
         return 1;
     s.deterministic = index % 2;
@@ -257,7 +265,7 @@ static int64_t measure_formats(const problem_shape *formats, int32_t keys, int64
     problem_print(&s, text, sizeof text);
     for (uint32_t i = 0; i < FAULT_PAIRS_MAX && problem_pair(i, force, sizeof force); i++) {
         problem_shape own;
-        if (!formats_of(&own, i) || !same_formats(&own, formats))
+        if (!problem_pair_can(i) || !formats_of(&own, i) || !same_formats(&own, formats))
             continue;
         isolate_doing("%s over %d keys, kind %lld", force, keys, (long long)kind);
         isolate_repeat("parity_one '%s'", text);
@@ -294,6 +302,10 @@ static int64_t measure(int32_t keys, int64_t kind, int extend, double worst[FAUL
     char force[96];
     for (uint32_t i = 0; i < FAULT_PAIRS_MAX && problem_pair(i, force, sizeof force); i++) {
         problem_shape s;
+        if (!problem_pair_can(i)) {
+            isolate_skipped();
+            continue;
+        }
         int is_new = formats_of(&s, i);
         failures += !is_new;
         for (int j = 0; j < n_met; j++)

@@ -128,6 +128,9 @@ problem_outcome problem_run(problem *p, oct_context *context, const char *force,
 /* The table whose rows problem_run forces, and problem_pair names. */
 const oct__variant *problem_rows(uint32_t *n);
 
+/* Whether the machine that problem_run runs on has what the row's gates ask of a machine. */
+int problem_row_can(const oct__variant *row);
+
 /* The verdict on what lies in out and lse now; strays into gaps and slack count as failures. */
 compare_verdict problem_judge(const problem *p, const compare_bound *bound);
 
@@ -137,6 +140,9 @@ int64_t problem_check_made(problem *p, problem_way way);
 
 /* The next pair "attn_decode.x,attn_extend.y" in text for i = 0, 1, 2 ...; 0 past the last. Every variant is in some pair. */
 int problem_pair(uint32_t i, char *text, size_t size);
+
+/* Whether this machine can run both rows of pair i, whatever the problem. */
+int problem_pair_can(uint32_t i);
 
 /* What that pair must hold. */
 compare_bound problem_pair_bound(uint32_t i);

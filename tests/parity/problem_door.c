@@ -7,12 +7,18 @@
 #include <string.h>
 
 #include "parity/problem_data.h"
+#include "parity/roster.h"
 
 enum { THREADS_MAX = 16 };
 
 const oct__variant *problem_rows(uint32_t *n)
 {
     return oct__variants(n);
+}
+
+int problem_row_can(const oct__variant *row)
+{
+    return roster_machine_can(row);
 }
 
 typedef struct share { oct_plan *plan; const oct_attn_args *args; uint32_t ith, nth; oct_status status; } share;

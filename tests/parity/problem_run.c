@@ -232,6 +232,14 @@ int problem_pair(uint32_t i, char *text, size_t size)
     return 1;
 }
 
+int problem_pair_can(uint32_t i)
+{
+    uint32_t n;
+    const oct__variant *rows[2];
+    rows_of_pair(i, rows, &n, &n);
+    return rows[0] != NULL && rows[1] != NULL && problem_row_can(rows[0]) && problem_row_can(rows[1]);
+}
+
 compare_bound problem_pair_bound(uint32_t i)
 {
     uint32_t n;
