@@ -176,6 +176,8 @@ static int64_t run_poisons(void *arg, int64_t index)
     if (problem_make(&clean, &s) != 0)
         return 1;
     for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
+        if (!fault_takes_pair(force))
+            continue;
         isolate_doing("%s on the clean pool", force);
         isolate_repeat("faults fault_D4*");
         if (problem_run(&clean, problem_context(1), force, RUN_WHOLE).status != OCT_OK) {
@@ -239,6 +241,8 @@ static int64_t run_planted(void *arg, int64_t index)
         oracle_put_code(formats[index % 8].dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
                         oracle_address(&p.layer, which, p.pages[key / 16], (uint32_t)(key % 16), h, 3), formats[index % 8].code);
     for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
+        if (!fault_takes_pair(force))
+            continue;
         isolate_doing("%s, %s with code 0x%x at key %lld", force, which == ORACLE_K ? "K" : "V", formats[index % 8].code, (long long)key);
         isolate_repeat("faults fault_D4*, planted %lld", (long long)index);
         if (problem_run(&clean, problem_context(1), force, RUN_WHOLE).status != OCT_OK || problem_run(&p, problem_context(1), force, RUN_WHOLE).status != OCT_OK) {

@@ -29,6 +29,9 @@ enum { FAULT_PAIRS_MAX = 32 };   /* of problem_pair: more than any table has row
 extern int64_t fault_every;
 extern int32_t fault_prompt;
 
+/* Whether the command line (pairs=TEXT) wants the pair of rows. */
+int fault_takes_pair(const char *force);
+
 /* Runs the cases in children and asserts that none failed. */
 #define RUN_CASES(title, n, seconds, run) assert_int_equal(fault_run_cases(title, n, seconds, run), 0)
 int64_t fault_run_cases(const char *title, int64_t n, unsigned seconds, isolate_case *run);

@@ -1,8 +1,15 @@
-/* main.c: all faults, or those whose names match the pattern given ("fault_A1*"); then every=N, prompt=N. */
+/* main.c: all faults, or those whose names match the pattern given ("fault_A1*"); then every=N, prompt=N, pairs=TEXT (D4: those pairs of rows
+ * alone whose names hold the text). */
 #include "faults/faults.h"
 
 int64_t fault_every = 1;
 int32_t fault_prompt = 1000;
+static const char *pairs = "";
+
+int fault_takes_pair(const char *force)
+{
+    return strstr(force, pairs) != NULL;
+}
 
 static int64_t run_nth(void *arg, int64_t index)
 {
@@ -107,8 +114,10 @@ int main(int argc, char **argv)
             fault_every = strtoll(argv[i] + 6, NULL, 10);
         else if (strncmp(argv[i], "prompt=", 7) == 0)
             fault_prompt = (int32_t)strtol(argv[i] + 7, NULL, 10);
+        else if (strncmp(argv[i], "pairs=", 6) == 0)
+            pairs = argv[i] + 6;
         else
-            return fprintf(stderr, "usage: faults [PATTERN [every=N] [prompt=N]]\n"), 2;
+            return fprintf(stderr, "usage: faults [PATTERN [every=N] [prompt=N] [pairs=TEXT]]\n"), 2;
     }
     if (fault_every < 1 || fault_prompt < 100)
         return fprintf(stderr, "every must be at least 1, prompt 100\n"), 2;
