@@ -397,11 +397,7 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     }
     block_sync();
     if (t.warp >= OCT__EXTEND_GROUPS * 4) {
-        if (k.dim_v > 128) {   /* the three warpgroups began with 168 each, and no more than that is there to share */
-            registers_fewer(88);
-        } else {
-            registers_fewer(104);
-        }
+        registers_fewer(136);   /* the three warpgroups began with 168 each, and no more than that is there to share */
         t.warp -= OCT__EXTEND_GROUPS * 4;
         if (t.warp < 2) {
             ext_load(&t, &k_side, 1, k.dim_k, k);
@@ -409,11 +405,7 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
             ext_load(&t, &v_side, 0, k.dim_v, k);
         }
     } else {
-        if (k.dim_v > 128) {
-            registers_more(208);
-        } else {
-            registers_more(200);
-        }
+        registers_more(184);
         ext_multiply(&t, k);
     }
 }
@@ -429,8 +421,6 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
 #ifndef EXTEND_ONLY
 EXTEND_KERNEL(f16, 0, 64, 64)
 EXTEND_KERNEL(bf16, 1, 64, 64)
-EXTEND_KERNEL(f16, 0, 256, 256)
-EXTEND_KERNEL(bf16, 1, 256, 256)
 EXTEND_KERNEL(f16, 0, 192, 128)
 EXTEND_KERNEL(bf16, 1, 192, 128)
 EXTEND_KERNEL(f16, 0, 128, 128)

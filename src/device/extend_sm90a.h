@@ -9,8 +9,9 @@
 #define OCT__EXTEND_LANES (128u + OCT__EXTEND_GROUPS * 128u)
 #define OCT__EXTEND_STAGES 2u
 
-/* Keys of a tile: what registers (scores of 64 vectors) and shared memory hold. */
-#define OCT__EXTEND_KEYS(dim_k) ((dim_k) > 128 ? 64u : 128u)
+/* Keys of a tile: what the registers hold beside the output, of those that multiply (scores of 64 vectors) and of those that load (8-bit elements
+ * a tile ahead). 128 keys at 128 dims spilled 460 to 520 bytes. */
+#define OCT__EXTEND_KEYS(dim_k) ((dim_k) > 64 ? 64u : 128u)
 
 typedef struct oct__extend_shared {
     uint32_t k, v;                    /* [stages][keys][dim] of 16 bits, in the order of the instructions; multiples of 1024 */
