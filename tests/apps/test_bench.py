@@ -167,7 +167,9 @@ def test_operations_on_a_gpu(octavo, cuda):
     assert [(row["op"], row["q_len"]) for row in rows] == [("kv_write", 2), ("kv_write", 20), ("attn_decode", 2), ("attn_extend", 20), ("attn_merge", 2), ("attn_merge", 20)]
     for row in rows:
         assert list(row) == KEYS
-        assert row["variant"].startswith(row["op"] + ".") and row["device"] == "a double of an H200" and row["threads"] == 3
+        # Of several rows for a merge the library does not say which it took.
+        assert row["variant"].startswith(row["op"] + ".") or row["variant"] == row["op"] == "attn_merge"
+        assert row["device"] == "a double of an H200" and row["threads"] == 3
         assert 0 < row["ns_min"] <= row["ns_median"] and row["gbps"] > 0 and row["fraction_of_limit"] > 0
     cold = ["bench", "attn", *cuda, "-r", "1", "--heads", "2/1", "--dim", "32", "--kv-len", "32"]
     every = json.loads(octavo(*cold, "--all-variants", "-o", "json").out)
