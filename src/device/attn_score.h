@@ -265,12 +265,14 @@ DEV void mma_take_q(const mma_tile *t, const mma_form f, int is_bf16, uint32_t *
     }
 }
 
-/* The nearest whole number, as the low byte of the sum. */
-DEV uint32_t q_code_i8(float x, float *rest)
+/* x as the whole number of 16 bits nearest to it in units of 1 / Q_SECOND_I8, of which the second code is the signed low byte and the first what is left: every number of
+ * that size is there, so that whole q up to 127 (and any q of 7 bits) are held exactly. Two roundings would not do: a rest of half a unit has no second code, and integers of
+ * one sign would be off by 2^-14 of themselves, which scores hundreds apart do not forgive. */
+DEV void q_codes_i8(float x, uint32_t *first, uint32_t *second)
 {
-    const float sum = x + 0x1.8p23f;
-    *rest = x - (sum - 0x1.8p23f);
-    return oct__f32_to_bits(sum) & 0xFFu;
+    const uint32_t n = oct__f32_to_bits(x * Q_SECOND_I8 + 0x1.8p23f);
+    *second = n & 0xFFu;
+    *first = (n + 128) >> 8 & 0xFFu;
 }
 
 DEV void q_codes(const f32x4 x, const uint32_t dtype, uint32_t *first, uint32_t *second)
@@ -280,10 +282,10 @@ DEV void q_codes(const f32x4 x, const uint32_t dtype, uint32_t *first, uint32_t 
         *first = *second = 0;
         UNROLL
         for (uint32_t i = 0; i < 4; i++) {
-            float rest, none;
-            *first |= q_code_i8(y[i], &rest) << (8 * i);
-            rest *= Q_SECOND_I8;
-            *second |= q_code_i8(rest > 127.0f ? 127.0f : rest, &none) << (8 * i);
+            uint32_t high, low;
+            q_codes_i8(y[i], &high, &low);
+            *first |= high << (8 * i);
+            *second |= low << (8 * i);
         }
     } else {
         float near[4];
