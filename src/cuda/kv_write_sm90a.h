@@ -514,7 +514,8 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
     }
     write_met met[2] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
     const uint32_t turns = f == FORM_ANY && p->write.has_rope ? p->tokens_a_block * (p->write.rope_dims / 2) : 0;
-    float *sine = shared + turns, *staged = sine + turns;
+    /* Without turns shared may be NULL, to which C does not even allow 0 to be added. */
+    float *sine = turns != 0 ? shared + turns : shared, *staged = turns != 0 ? sine + turns : shared;
     uint32_t left = p->n_ways == 2 ? 0xF : 3;
     if (f == FORM_ANY && p->write.has_rope) {
         turn_all(p, token0, shared, sine);

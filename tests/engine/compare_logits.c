@@ -38,14 +38,14 @@ void logits_match_add(logits_match *m, const float *a, const float *b, uint32_t 
 {
     m->worst = fmax(m->worst, logits_distance(a, b, n));
     const uint32_t top_a = logits_argmax(a, n), top_b = logits_argmax(b, n);
-    if (top_a == top_b) {
-        m->n_same_top++;
-    } else {
-        double square = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            square += (double)b[i] * b[i];
-        }
-        m->n_ties += (double)b[top_b] - b[top_a] <= sqrt(2 * LOGITS_BOUND * square / n);
+    double square = 0, second = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        square += (double)b[i] * b[i];
+        second = i != top_b ? fmax(second, b[i]) : second;
     }
+    const double tie = sqrt(2 * LOGITS_BOUND * square / n);
+    m->n_same_top += top_a == top_b;
+    m->n_ties += top_a != top_b && (double)b[top_b] - b[top_a] <= tie;
+    m->n_close += (double)b[top_b] - second <= tie;
     m->n++;
 }

@@ -13,10 +13,11 @@ uint32_t logits_argmax(const float *x, uint32_t n);
 #define LOGITS_BOUND 1e-6
 
 /* Sums up many pairs: the worst distance, how many argmaxes agree, and how many differ only by a tie: b's likeliest token leads a's by less
- * than two rows at LOGITS_BOUND differ in one logit, sqrt(2 * bound) * rms. libllama flips such ties against itself when it batches otherwise. */
+ * than two rows at LOGITS_BOUND differ in one logit, sqrt(2 * bound) * rms. libllama flips such ties against itself when it batches otherwise.
+ * n_close counts what the definition could excuse at all: rows whose b itself leads its second by no more than that. It depends on b alone. */
 typedef struct logits_match {
     double worst;
-    uint32_t n, n_same_top, n_ties;
+    uint32_t n, n_same_top, n_ties, n_close;
 } logits_match;
 
 void logits_match_add(logits_match *m, const float *a, const float *b, uint32_t n);

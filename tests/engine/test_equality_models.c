@@ -111,12 +111,13 @@ static logits_match follow(int first, uint32_t n, uint32_t context)
 
 static void judge(const char *what, logits_match m, uint32_t expected)
 {
-    print_message("%s, %s: %u of %u greedy tokens agree, %u tied, 1 - cos at most %.2e\n", octe_model_info_get(model)->architecture, what, m.n_same_top, m.n,
-                  m.n_ties, m.worst);
+    print_message("%s, %s: %u of %u greedy tokens agree, %u tied of %u close, 1 - cos at most %.2e\n", octe_model_info_get(model)->architecture, what,
+                  m.n_same_top, m.n, m.n_ties, m.n_close, m.worst);
     assert_int_equal(m.n, expected);
     assert_true(m.worst <= LOGITS_BOUND);
     assert_int_equal(m.n_same_top + m.n_ties, m.n);
-    assert_true(m.n_ties <= m.n / N_GREEDY);
+    /* Which way a close call falls is chance; that the definition of one excuses few steps is not, and libllama's logits alone decide it. */
+    assert_true(m.n_close <= m.n / 16);
 }
 
 static void short_prompts(void **state)
