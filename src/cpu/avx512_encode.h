@@ -2,14 +2,17 @@
  * kept, bit for bit what number/ defines. NaN and infinity never come here (kv_write_avx512.c sends such tokens to the scalar row); a
  * quotient may still overflow to infinity.
  *
- * e4m3 and e5m2: the magnitude is clamped to the largest finite value, which is right because everything between it and the first
- * magnitude that saturates rounds to it. Then 2^k is added, k so that the sum's last place is the code's last place (below the smallest
- * normal: that of the subnormals): the addition rounds, and the sum's low bits are the mantissa with its leading one. Signs are packed
- * apart, 64 at a time. */
+ * 8-bit codes come from words: e4m3's and e5m2's of avx512_mini.h, i8's from quotients in fixed point, 16 bits behind the point. Where something
+ * may saturate, magnitudes are clamped to the largest finite value first, which is right because everything between it and the first magnitude
+ * that saturates rounds to it.
+ *
+ * A quotient is rounded to f32 before it is rounded to its code. Dividing 16 takes 6 cycles; a product with the reciprocal is at most three units away,
+ * so where no product of 64 comes that close to where codes change, its codes are the quotient's; else the 64 are divided. Of a bf16 two more fused
+ * operations make the product the quotient: with all 2^30 pairs of mantissas they did. */
 #ifndef OCT_CPU_AVX512_ENCODE_H
 #define OCT_CPU_AVX512_ENCODE_H
 
-#include "cpu/avx512_number.h"
+#include "cpu/avx512_mini.h"
 #include "number/number.h"
 
 /* What the elements are divided by before they are rounded. FIT: the caller knows that no quotient saturates, which it sees from the
@@ -19,19 +22,6 @@ typedef enum avx512_divisor { AVX512_FIT_NONE, AVX512_FIT_ONE, AVX512_DIVIDE_NON
 AVX512_INLINE __m512 avx512_abs(__m512 x)
 {
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(INT32_MAX)));
-}
-
-/* Codes without sign of a minifloat, one a dword, of magnitudes that don't round beyond the largest finite value. */
-AVX512_INLINE __m512i avx512_encode_mini(__m512 x, const int32_t man_bits, const int32_t bias)
-{
-    const int32_t drop = 23 - man_bits;
-    /* The exponent field above that of the smallest normal, 0 below it: a saturating subtraction in words, since the field lies in the
-     * upper word of each dword. */
-    const __m512i exponent = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7F800000));
-    const __m512i above = _mm512_subs_epu16(exponent, _mm512_set1_epi32((128 - bias) << 23));
-    const __m512i magic = _mm512_add_epi32(above, _mm512_set1_epi32((128 - bias + drop) << 23));
-    const __m512i mantissa = _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(x, _mm512_castsi512_ps(magic))), magic);
-    return _mm512_add_epi32(mantissa, _mm512_srli_epi32(above, (uint32_t)drop));
 }
 
 AVX512_INLINE float avx512_largest(uint32_t dtype)
@@ -69,46 +59,108 @@ AVX512_INLINE int32_t avx512_saturates_from(uint32_t dtype)
     }
 }
 
-/* Codes of a quotient in dwords: without sign for the minifloats, signed for i8. */
-AVX512_INLINE __m512i avx512_encode16(__m512 x, uint32_t dtype, bool fits)
+/* What 64 elements are divided by. */
+typedef struct avx512_by {
+    __m512 scale, reciprocal;
+    bool is_plain;            /* the reciprocal may serve */
+} avx512_by;
+
+/* Whether reciprocals of the first n scales may serve, and these reciprocals. */
+AVX512_INLINE bool avx512_reciprocals(__m512 scales, uint32_t n, __m512 *reciprocals)
 {
+    const uint32_t asked = (1u << n) - 1;
+    *reciprocals = _mm512_div_ps(_mm512_set1_ps(1.0f), scales);
+    return (asked & _mm512_cmp_ps_mask(scales, _mm512_set1_ps(0x1p-60f), _CMP_GE_OQ) & _mm512_cmp_ps_mask(scales, _mm512_set1_ps(0x1p60f), _CMP_LE_OQ)) == asked;
+}
+
+AVX512_INLINE avx512_by avx512_by_scale(float scale)
+{
+    avx512_by by = { .scale = _mm512_set1_ps(scale) };
+    by.is_plain = avx512_reciprocals(by.scale, 1, &by.reciprocal);
+    return by;
+}
+
+/* Lower words within three units of 0. */
+AVX512_INLINE bool avx512_is_near(__m512i a, __m512i b)
+{
+    const __m512i three = _mm512_set1_epi16(3), six = _mm512_set1_epi16(6);
+    return (_mm512_cmple_epu16_mask(_mm512_add_epi16(a, three), six) | _mm512_cmple_epu16_mask(_mm512_add_epi16(b, three), six)) != 0;
+}
+
+/* Codes of 64 quotients that don't saturate; base: avx512_mini_base, which may divide them. raw: words with their signs, or
+ * NULL. in_pairs: x[0] and x[2] hold the even ones of each half, x[1] and x[3] the odd ones. */
+AVX512_INLINE __m512i avx512_fit64(const __m512 x[4], const __m512i *raw, __m512i base, const uint32_t dtype, const bool in_pairs)
+{
+    __m512i words[2], rest[2];
     if (dtype == OCT_DTYPE_I8) { /* the conversion rounds to nearest even */
-        if (!fits) {
-            x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(OCT__I8_MAX_F32)), _mm512_set1_ps(-OCT__I8_MAX_F32));
+        avx512_halves(_mm512_cvtps_epi32(x[0]), _mm512_cvtps_epi32(x[1]), in_pairs, &rest[0], &words[0]);
+        avx512_halves(_mm512_cvtps_epi32(x[2]), _mm512_cvtps_epi32(x[3]), in_pairs, &rest[1], &words[1]);
+        return _mm512_permutex2var_epi8(words[0], _mm512_load_si512(avx512_even_bytes), words[1]);
+    }
+    AVX512_UNROLL for (uint32_t i = 0; i < 2; i++)
+    {
+        avx512_halves(_mm512_castps_si512(x[2 * i]), _mm512_castps_si512(x[2 * i + 1]), in_pairs, &words[i], &rest[i]);
+        words[i] = _mm512_or_si512(words[i], _mm512_min_epu16(rest[i], _mm512_set1_epi16(1)));
+    }
+    return avx512_mini64(words, raw != NULL ? raw : words, base, dtype);
+}
+
+/* The same of quotients of 64 bf16, whose words give the signs: a zero's is lost on the way. Quotients that underflow round to zero anyhow. */
+AVX512_INLINE __m512i avx512_divide64_bf16(const __m512i raw[2], const avx512_by *by, const uint32_t dtype)
+{
+    __m512 y[4];
+    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+    {
+        const __m512i bits = i % 2 == 0 ? _mm512_slli_epi32(raw[i / 2], 16) : _mm512_and_si512(raw[i / 2], _mm512_set1_epi32((int32_t)0xFFFF0000));
+        const __m512 x = _mm512_castsi512_ps(bits), product = _mm512_mul_ps(x, by->reciprocal);
+        y[i] = by->is_plain ? _mm512_fmadd_ps(_mm512_fnmadd_ps(product, by->scale, x), by->reciprocal, product) : _mm512_div_ps(x, by->scale);
+    }
+    return avx512_fit64(y, raw, avx512_mini_base(dtype, 0), dtype, true);
+}
+
+/* Codes of 64 elements over a scale, of which none saturates. */
+AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, const uint32_t dtype)
+{
+    const __m512 fixed = _mm512_mul_ps(by->reciprocal, _mm512_set1_ps(65536.0f)); /* 16 bits behind the point */
+    __m512 y[4];
+    __m512i words[2], rest[2];
+    if (by->is_plain) {
+        AVX512_UNROLL for (uint32_t i = 0; i < 2; i++)
+        {
+            __m512i z[2];
+            AVX512_UNROLL for (uint32_t j = 0; j < 2; j++)
+            {
+                const __m512 product = _mm512_mul_ps(x[2 * i + j], dtype == OCT_DTYPE_I8 ? fixed : by->reciprocal);
+                z[j] = dtype == OCT_DTYPE_I8 ? _mm512_add_epi32(_mm512_cvtps_epi32(product), _mm512_set1_epi32(0x8000)) : _mm512_castps_si512(product);
+            }
+            avx512_halves(z[0], z[1], false, &words[i], &rest[i]);
         }
-        return _mm512_cvtps_epi32(x);
+        if (!avx512_is_near(rest[0], rest[1])) {
+            if (dtype == OCT_DTYPE_I8) {
+                return _mm512_permutex2var_epi8(words[0], _mm512_load_si512(avx512_even_bytes), words[1]);
+            }
+            words[0] = _mm512_or_si512(words[0], _mm512_set1_epi16(1)); /* the lower half is not zero */
+            words[1] = _mm512_or_si512(words[1], _mm512_set1_epi16(1));
+            return avx512_mini64(words, words, avx512_mini_base(dtype, 0), dtype);
+        }
     }
-    __m512 magnitude = avx512_abs(x);
-    if (!fits) {
-        magnitude = _mm512_min_ps(magnitude, _mm512_set1_ps(avx512_largest(dtype)));
+    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+    {
+        y[i] = _mm512_div_ps(x[i], by->scale);
     }
-    return dtype == OCT_DTYPE_E4M3FN     ? avx512_encode_mini(magnitude, 3, 7)
-           : dtype == OCT_DTYPE_E4M3FNUZ ? avx512_encode_mini(magnitude, 3, 8)
-                                         : avx512_encode_mini(magnitude, 2, 15);
+    return avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, false);
 }
 
-/* 64 bytes of four registers of dwords with saturation to signed bytes; packing works within 16-byte lanes, and is put in order. */
-AVX512_INLINE __m512i avx512_pack(__m512i a, __m512i b, __m512i c, __m512i d)
+/* Codes of 64 quotients; clamps. */
+AVX512_INLINE __m512i avx512_clamp64(const __m512 x[4], const uint32_t dtype)
 {
-    const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return _mm512_permutexvar_epi32(in_order, _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)));
-}
-
-/* Bytes of 64 quotients. */
-AVX512_INLINE __m512i avx512_encode64(const __m512 x[4], uint32_t dtype, bool fits)
-{
-    const __m512i codes = avx512_pack(avx512_encode16(x[0], dtype, fits), avx512_encode16(x[1], dtype, fits), avx512_encode16(x[2], dtype, fits),
-                                      avx512_encode16(x[3], dtype, fits));
-    if (dtype == OCT_DTYPE_I8) {
-        return codes;
+    const float largest = avx512_largest(dtype);
+    __m512 y[4];
+    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+    {
+        y[i] = _mm512_max_ps(_mm512_min_ps(x[i], _mm512_set1_ps(largest)), _mm512_set1_ps(-largest));
     }
-    /* Saturation keeps the sign bit. */
-    const __m512i sign = _mm512_set1_epi8((char)0x80);
-    const __m512i signs = avx512_pack(_mm512_castps_si512(x[0]), _mm512_castps_si512(x[1]), _mm512_castps_si512(x[2]), _mm512_castps_si512(x[3]));
-    if (dtype == OCT_DTYPE_E4M3FNUZ) { /* what rounds to zero has no sign */
-        return _mm512_mask_mov_epi8(codes, _mm512_test_epi8_mask(codes, codes), _mm512_ternarylogic_epi32(codes, signs, sign, 0xF8));
-    }
-    return _mm512_ternarylogic_epi32(codes, signs, sign, 0xF8); /* a | (b & c) */
+    return avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, false);
 }
 
 /* 32 words of bf16. */
@@ -134,7 +186,6 @@ AVX512_INLINE __m512 avx512_quotients(const float *x, const float *scale, const 
 {
     const __m512 value = there == 0xFFFF ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(there, x);
     switch (divisor) {
-    case AVX512_FIT_ONE:
     case AVX512_DIVIDE_ONE:
         return _mm512_div_ps(value, _mm512_set1_ps(*scale));
     case AVX512_DIVIDE_EACH:
@@ -145,7 +196,7 @@ AVX512_INLINE __m512 avx512_quotients(const float *x, const float *scale, const 
 }
 
 /* 64 dims from d on, of which `dim` says how many there are: quotients, counted, encoded, stored. */
-AVX512_INLINE uint32_t avx512_encode_chunk(uint8_t *to, const float *x, uint32_t d, uint32_t dim, const float *scale, bool is_streamed,
+AVX512_INLINE uint32_t avx512_encode_chunk(uint8_t *to, const float *x, uint32_t d, uint32_t dim, const float *scale, const avx512_by *by, bool is_streamed,
                                            const avx512_divisor divisor, const uint32_t dtype, const bool is_whole)
 {
     const bool fits = divisor == AVX512_FIT_NONE || divisor == AVX512_FIT_ONE;
@@ -164,7 +215,11 @@ AVX512_INLINE uint32_t avx512_encode_chunk(uint8_t *to, const float *x, uint32_t
         }
     }
     if (size == 1) {
-        out[0] = avx512_encode64(y, dtype, fits);
+        if (divisor == AVX512_FIT_ONE) {
+            out[0] = avx512_divide64(y, by, dtype);
+        } else {
+            out[0] = fits ? avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, false) : avx512_clamp64(y, dtype);
+        }
     } else if (size == 2) {
         out[0] = dtype == OCT_DTYPE_BF16 ? avx512_encode_bf16(y[0], y[1]) : avx512_encode_f16(y[0], y[1]);
         out[1] = dtype == OCT_DTYPE_BF16 ? avx512_encode_bf16(y[2], y[3]) : avx512_encode_f16(y[2], y[3]);
@@ -197,12 +252,13 @@ AVX512_INLINE uint32_t avx512_encode_chunk(uint8_t *to, const float *x, uint32_t
 AVX512_INLINE uint32_t avx512_encode(uint8_t *to, const float *x, uint32_t dim, const float *scale, bool is_streamed, const avx512_divisor divisor,
                                      const uint32_t dtype)
 {
+    const avx512_by by = avx512_by_scale(divisor == AVX512_FIT_ONE ? *scale : 1.0f);
     uint32_t saturated = 0, d = 0;
     for (; d + 64 <= dim; d += 64) {
-        saturated += avx512_encode_chunk(to, x, d, dim, scale, is_streamed, divisor, dtype, true);
+        saturated += avx512_encode_chunk(to, x, d, dim, scale, &by, is_streamed, divisor, dtype, true);
     }
     if (d < dim) {
-        saturated += avx512_encode_chunk(to, x, d, dim, scale, false, divisor, dtype, false);
+        saturated += avx512_encode_chunk(to, x, d, dim, scale, &by, false, divisor, dtype, false);
     }
     return saturated;
 }

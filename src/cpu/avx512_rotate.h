@@ -23,12 +23,13 @@ AVX512_INLINE __m512 avx512_rotate_lanes(__m512 x, bool has_8)
 }
 
 /* A block of n registers, all at once. Gathers the largest magnitude's bits. */
-AVX512_INLINE __m512i avx512_rotate_block(float *to, const float *from, __m512 norm, __m512i largest, const uint32_t n)
+AVX512_INLINE __m512i avx512_rotate_block(float *to, const uint8_t *from, __m512 norm, __m512i largest, const uint32_t n, const avx512_kind kind)
 {
+    const avx512_chunk source = { .at = from };
     __m512 x[16];
     AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
     {
-        x[i] = avx512_rotate_lanes(_mm512_loadu_ps(from + 16 * i), true);
+        x[i] = avx512_rotate_lanes(avx512_piece(&source, i, kind), true);
     }
     AVX512_UNROLL for (uint32_t step = 1; step < n; step *= 2)
     {
@@ -51,40 +52,42 @@ AVX512_INLINE __m512i avx512_rotate_block(float *to, const float *from, __m512 n
 }
 
 /* to = the transform of from[dim], dim a multiple of 8; to: 64-byte aligned, room for dim rounded up to 16. Returns the largest magnitude of
- * the result, infinity or NaN when there is one among them. May work in place. */
-static inline float avx512_rotate(float *to, const float *from, uint32_t dim)
+ * the result, infinity or NaN when there is one among them or in the source. */
+AVX512_INLINE float avx512_rotate(float *to, const uint8_t *from, uint32_t dim, const avx512_kind kind)
 {
+    const size_t size = avx512_size(kind);
     const uint32_t block = (uint32_t)oct__hadamard_block(dim);
     const __m512 norm = _mm512_set1_ps(oct__hadamard_norm(block));
     __m512i largest = _mm512_setzero_si512();
     for (uint32_t at = 0; at < dim; at += block < 16 ? 16 : block) {
         switch (block) {
         case 8: { /* two blocks in a register; perhaps one in the last */
-            const __m512 x = _mm512_maskz_loadu_ps(at + 16 <= dim ? 0xFFFF : 0x00FF, from + at);
+            const avx512_chunk source = { .at = from + at * size };
+            const __m512 x = avx512_piece_some(&source, 0, dim - at, kind);
             const __m512 y = _mm512_mul_ps(avx512_rotate_lanes(x, false), norm);
             _mm512_store_ps(to + at, y);
             largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(y)));
             break;
         }
         case 16:
-            largest = avx512_rotate_block(to + at, from + at, norm, largest, 1);
+            largest = avx512_rotate_block(to + at, from + at * size, norm, largest, 1, kind);
             break;
         case 32:
-            largest = avx512_rotate_block(to + at, from + at, norm, largest, 2);
+            largest = avx512_rotate_block(to + at, from + at * size, norm, largest, 2, kind);
             break;
         case 64:
-            largest = avx512_rotate_block(to + at, from + at, norm, largest, 4);
+            largest = avx512_rotate_block(to + at, from + at * size, norm, largest, 4, kind);
             break;
         case 128:
-            largest = avx512_rotate_block(to + at, from + at, norm, largest, 8);
+            largest = avx512_rotate_block(to + at, from + at * size, norm, largest, 8, kind);
             break;
         case 256:
-            largest = avx512_rotate_block(to + at, from + at, norm, largest, 16);
+            largest = avx512_rotate_block(to + at, from + at * size, norm, largest, 16, kind);
             break;
         default: { /* 512: two halves without their norm, then the last step */
             const __m512 one = _mm512_set1_ps(1.0f);
-            (void)avx512_rotate_block(to, from, one, largest, 16);
-            (void)avx512_rotate_block(to + 256, from + 256, one, largest, 16);
+            (void)avx512_rotate_block(to, from, one, largest, 16, kind);
+            (void)avx512_rotate_block(to + 256, from + 256 * size, one, largest, 16, kind);
             for (uint32_t d = 0; d < 256; d += 16) {
                 const __m512 a = _mm512_load_ps(to + d), b = _mm512_load_ps(to + 256 + d);
                 const __m512 sum = _mm512_mul_ps(_mm512_add_ps(a, b), norm), difference = _mm512_mul_ps(_mm512_sub_ps(a, b), norm);

@@ -7,10 +7,9 @@
  * A call works in the default floating-point mode whatever its thread has set: with denormals-are-zero the division by a subnormal scale
  * would give other bytes.
  *
- * Figures, 8 heads of dim 128 in HND pages, one thread of a Zen 4 at 3.7 GHz with other work on the machine, elements/ns from L2 and from
- * DRAM beside kv_write_avx2.c in the same run, by way of f32 in L1 (avx512_through.h has what goes straight from source to page): f32 to e4m3 5.5 and 4.7 (AVX2 4.5 and 4.2), with a layer scale 4.4 and 4.2 (3.6 and 3.5), i8
- * dynamic 5.2 and 4.6 (4.8 and 4.5), rotated 3.4 and 3.1 (3.1 and 2.9), f32 to bf16 7.1 and 5.6 (5.8 and 5.2). What is left is arithmetic:
- * a division of 16 floats takes 6 cycles, encoding 16 elements 6, rotating 128 elements 90.
+ * Figures, 8 heads of dim 128, one thread of a Zen 4 at 3.7 GHz: avx512_through.h has what goes straight from source to page. Rotated i8 with dynamic
+ * scales from bf16: 2.3 elements/ns by way of f32 in L1, 2.6 rotated from the source and by the reciprocal; 110 cycles of 185 for 128 elements are
+ * the rotation, which needs 64 of each pair of pipes.
  *
  * Threads: each call writes the tokens of its own range; slots of one write are distinct, so no two threads meet in a byte. */
 #include <string.h>
@@ -144,22 +143,34 @@ static encode_fn *const encoders[][AVX512_DIVIDE_EACH + 1] = {
 
 /* ---- straight through ----------------------------------------------------------------------------------------------------------- */
 
-typedef float through_fn(uint8_t *to, const uint8_t *src, uint32_t dim, float scale, bool is_streamed);
-typedef float largest_fn(const uint8_t *src, uint32_t dim);
+typedef void through_fn(const avx512_heads *heads);
+typedef void largest_fn(float *largest, const uint8_t *src, int64_t src_step, uint32_t n, uint32_t dim);
 
-#define LARGEST(kind) \
-    static float largest_##kind(const uint8_t *src, uint32_t dim) { return avx512_through_largest(src, dim, AVX512_##kind); }
+#define LARGEST(kind)                                                                                              \
+    static void largest_##kind(float *largest, const uint8_t *src, int64_t src_step, uint32_t n, uint32_t dim)     \
+    {                                                                                                              \
+        avx512_through_largest(largest, src, src_step, n, dim, AVX512_##kind);                                     \
+    }
 LARGEST(F32)
 LARGEST(F16)
 LARGEST(BF16)
 
-#define THROUGH_AS(kind, format, is_scaled)                                                                                          \
-    static float through_##kind##_##format##_##is_scaled(uint8_t *to, const uint8_t *src, uint32_t dim, float scale, bool is_streamed) \
-    {                                                                                                                                \
-        return avx512_through(to, src, dim, scale, is_streamed, AVX512_##kind, is_scaled, OCT_DTYPE_##format);                       \
+typedef float rotate_fn(float *to, const uint8_t *from, uint32_t dim);
+
+#define ROTATE(kind) \
+    static float rotate_##kind(float *to, const uint8_t *from, uint32_t dim) { return avx512_rotate(to, from, dim, AVX512_##kind); }
+ROTATE(F32)
+ROTATE(F16)
+ROTATE(BF16)
+
+#define THROUGH_AS(kind, format, way)                                                        \
+    static void through_##kind##_##format##_##way(const avx512_heads *heads)                 \
+    {                                                                                        \
+        avx512_through_heads(heads, AVX512_##kind, AVX512_##way, OCT_DTYPE_##format);        \
     }
-#define THROUGH(format)        THROUGH_AS(F32, format, 0) THROUGH_AS(F16, format, 0) THROUGH_AS(BF16, format, 0)
-#define THROUGH_SCALED(format) THROUGH(format) THROUGH_AS(F32, format, 1) THROUGH_AS(F16, format, 1) THROUGH_AS(BF16, format, 1)
+#define THROUGH(format)              THROUGH_AS(F32, format, SHIFT) THROUGH_AS(F16, format, SHIFT) THROUGH_AS(BF16, format, SHIFT)
+#define THROUGH_SCALED_AS(kind, format) THROUGH_AS(kind, format, DIVIDE) THROUGH_AS(kind, format, DIVIDE_KNOWN)
+#define THROUGH_SCALED(format)       THROUGH(format) THROUGH_SCALED_AS(F32, format) THROUGH_SCALED_AS(F16, format) THROUGH_SCALED_AS(BF16, format)
 THROUGH(F32)
 THROUGH(F16)
 THROUGH(BF16)
@@ -168,12 +179,11 @@ THROUGH_SCALED(E4M3FNUZ)
 THROUGH_SCALED(E5M2)
 THROUGH_SCALED(I8)
 
-/* [source: f32, f16, bf16][is_scaled] */
-#define THROUGHS(format)        [OCT_DTYPE_##format] = { { through_F32_##format##_0 }, { through_F16_##format##_0 }, { through_BF16_##format##_0 } }
-#define THROUGHS_SCALED(format)                                                                                                      \
-    [OCT_DTYPE_##format] = { { through_F32_##format##_0, through_F32_##format##_1 }, { through_F16_##format##_0, through_F16_##format##_1 }, \
-                             { through_BF16_##format##_0, through_BF16_##format##_1 } }
-static through_fn *const throughs[][3][2] = {
+/* [source: f32, f16, bf16][way] */
+#define THROUGHS(format)           [OCT_DTYPE_##format] = { { through_F32_##format##_SHIFT }, { through_F16_##format##_SHIFT }, { through_BF16_##format##_SHIFT } }
+#define THROUGHS_OF(kind, format)  { through_##kind##_##format##_SHIFT, through_##kind##_##format##_DIVIDE, through_##kind##_##format##_DIVIDE_KNOWN }
+#define THROUGHS_SCALED(format)    [OCT_DTYPE_##format] = { THROUGHS_OF(F32, format), THROUGHS_OF(F16, format), THROUGHS_OF(BF16, format) }
+static through_fn *const throughs[][3][AVX512_WAYS] = {
     THROUGHS(F32), THROUGHS(F16), THROUGHS(BF16), THROUGHS_SCALED(E4M3FN), THROUGHS_SCALED(E4M3FNUZ), THROUGHS_SCALED(E5M2), THROUGHS_SCALED(I8),
 };
 
@@ -191,11 +201,13 @@ typedef struct target {
     const float *scale;
     void *token_scale;
     encode_fn *const *encode;
-    through_fn *through; /* NULL where vectors are turned, rotated, scattered or divided by channel first, or have no whole chunks of 64 */
+    through_fn *const *through; /* by the way; NULL where vectors are turned, rotated, scattered or divided by channel first, or have
+                                 * no whole chunks of 64 */
     largest_fn *source_largest;
+    rotate_fn *rotate; /* from the source */
     float largest;           /* of the format */
     uint32_t saturates_from; /* bits of the least magnitude that rounds beyond it */
-    uint32_t dim, size, scale_mode;
+    uint32_t dim, size, dtype, scale_mode;
     bool is_k, is_rotated, is_v5d, is_scale_f16;
     bool is_streamed; /* a call this large writes past the caches; rows are whole lines */
 } target;
@@ -213,17 +225,19 @@ static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer
         .saturates_from = oct__dtype_saturates_from_bits(format->dtype),
         .dim = is_k ? layer->spec.dim_k : layer->spec.dim_v,
         .size = oct__dtype_size_bytes(format->dtype),
+        .dtype = format->dtype,
         .scale_mode = format->scale_mode,
         .is_k = is_k,
         .is_rotated = format->rotated != 0,
         .is_v5d = layer->spec.layout == OCT_LAYOUT_V5D,
         .is_scale_f16 = format->scale_dtype == OCT_DTYPE_F16,
     };
+    static rotate_fn *const rotations[] = { rotate_F32, rotate_F16, rotate_BF16 };
     const bool is_turned = is_k && args->rope != NULL;
+    t.rotate = rotations[source_index(args->src_dtype)];
     if (!is_turned && !t.is_rotated && !t.is_v5d && t.dim % 64 == 0 && t.scale_mode != OCT_SCALE_CHANNEL) {
         static largest_fn *const largest[] = { largest_F32, largest_F16, largest_BF16 };
-        const bool is_one = t.scale_mode == OCT_SCALE_NONE || ((t.scale_mode == OCT_SCALE_TENSOR || t.scale_mode == OCT_SCALE_LAYER) && t.scale[0] == 1.0f);
-        t.through = throughs[format->dtype][source_index(args->src_dtype)][!is_one];
+        t.through = throughs[format->dtype][source_index(args->src_dtype)];
         t.source_largest = largest[source_index(args->src_dtype)];
     }
     const int64_t row_bytes = (int64_t)t.dim * t.size;
@@ -264,7 +278,9 @@ static void store_v5d(const target *t, place at, uint32_t head, const uint8_t *e
 /* HEADS vectors of one token on their way to a destination: so many that their scales fill a register. */
 typedef struct vectors {
     uint32_t head0, n;
-    const float *x[HEADS];
+    const uint8_t *source; /* where they came from, source_step bytes apart, if they were not turned on the way */
+    int64_t source_step;
+    const float *x[HEADS]; /* in f32; NULL where they are rotated from the source */
     _Alignas(64) float largest[HEADS]; /* magnitudes; 0 past n */
 } vectors;
 
@@ -341,8 +357,9 @@ static bool write_vectors(const target *t, place at, const vectors *source, oct_
     vectors v = *source;
 
     for (uint32_t i = 0; i < v.n && t->is_rotated; i++) {
-        v.largest[i] = avx512_rotate(rotated + i * padded(t->dim), v.x[i], t->dim);
-        v.x[i] = rotated + i * padded(t->dim);
+        float *const to = rotated + i * padded(t->dim);
+        v.largest[i] = v.x[i] != NULL ? rotate_F32(to, (const uint8_t *)v.x[i], t->dim) : t->rotate(to, v.source + i * v.source_step, t->dim);
+        v.x[i] = to;
     }
     if (_mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), _mm512_set1_epi32((int32_t)OCT__F32_INF_BITS - 1)) != 0) {
         return false;
@@ -403,8 +420,12 @@ static void bring_vectors(work *w, bool is_k, int64_t token, uint32_t head0, flo
     const int64_t token_stride = is_k ? args->k_token_stride : args->v_token_stride,
                   head_stride = is_k ? args->k_head_stride : args->v_head_stride;
     const uint8_t *src = (const uint8_t *)(is_k ? args->k : args->v) + (token * token_stride + head0 * head_stride) * (int64_t)w->src_size;
+    const target *window = is_k ? &w->k_window : &w->v_window;
+    const bool is_f32_needed = !(is_k ? w->k : w->v).is_rotated || (args->layer_window != NULL && !window->is_rotated);
     v->head0 = head0;
     v->n = heads - head0 < HEADS ? heads - head0 : HEADS;
+    v->source = src;
+    v->source_step = head_stride * (int64_t)w->src_size;
     _mm512_store_ps(v->largest, _mm512_setzero_ps());
     for (uint32_t i = 0; i < v->n; i++, buffer += padded(dim), src += head_stride * (int64_t)w->src_size) {
         v->x[i] = buffer;
@@ -415,8 +436,10 @@ static void bring_vectors(work *w, bool is_k, int64_t token, uint32_t head0, flo
         } else if (args->src_dtype == OCT_DTYPE_F32) {
             v->x[i] = (const float *)(const void *)src;
             v->largest[i] = largest_of(v->x[i], dim);
-        } else {
+        } else if (is_f32_needed) {
             v->largest[i] = bring_any(buffer, src, dim, args->src_dtype);
+        } else {
+            v->x[i] = NULL;
         }
     }
 }
@@ -432,7 +455,7 @@ static bool write_through(const work *w, const target *t, place at, int64_t toke
     const uint8_t *const src = (const uint8_t *)(t->is_k ? args->k : args->v) + (token * token_stride + head0 * head_stride) * (int64_t)w->src_size;
     uint8_t *const to = t->base + index_of(t, at, head0) * t->size;
     const __m512i infinity = _mm512_set1_epi32((int32_t)OCT__F32_INF_BITS - 1);
-    _Alignas(64) float scale[HEADS];
+    _Alignas(64) float scale[HEADS], reciprocal[HEADS];
     vectors v;
     v.head0 = head0;
     v.n = heads - head0 < HEADS ? heads - head0 : HEADS;
@@ -451,9 +474,7 @@ static bool write_through(const work *w, const target *t, place at, int64_t toke
         scales = _mm512_load_ps(scale);
         break;
     case OCT_SCALE_TOKEN_HEAD:
-        for (uint32_t i = 0; i < v.n; i++) {
-            v.largest[i] = t->source_largest(src + i * src_step, t->dim);
-        }
+        t->source_largest(v.largest, src, src_step, v.n, t->dim);
         if (_mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), infinity) != 0) {
             return false; /* before a scale is made of it */
         }
@@ -466,12 +487,28 @@ static bool write_through(const work *w, const target *t, place at, int64_t toke
     /* Heads that lie side by side on both ends and share a scale are as good as one long vector. */
     const bool is_one = t->scale_mode != OCT_SCALE_LAYER_HEAD && t->scale_mode != OCT_SCALE_TOKEN_HEAD && head_stride == t->dim &&
                         to_step == (int64_t)t->dim * t->size;
-    const uint32_t n = is_one ? 1 : v.n, dim = is_one ? v.n * t->dim : t->dim;
-    for (uint32_t i = 0; i < n; i++) {
-        uint8_t *const row = to + i * to_step;
-        v.largest[i] = t->through(row, src + i * src_step, dim, scale[i], t->is_streamed && (uintptr_t)row % LINE_BYTES == 0);
+    avx512_way way = t->scale_mode == OCT_SCALE_TOKEN_HEAD ? AVX512_DIVIDE_KNOWN : AVX512_SHIFT;
+    for (uint32_t i = 0; i < (is_one ? 1 : v.n) && way == AVX512_SHIFT; i++) {
+        way = avx512_is_shift(scale[i], t->dtype) ? AVX512_SHIFT : AVX512_DIVIDE;
     }
-    /* Division keeps order, so the largest quotient says whether any saturates; infinity and NaN are above every limit. */
+    __m512 reciprocals;
+    const bool is_plain = avx512_reciprocals(scales, v.n, &reciprocals);
+    _mm512_store_ps(reciprocal, reciprocals);
+    const avx512_heads all = { to, src, to_step, src_step, is_one ? 1 : v.n, is_one ? v.n * t->dim : t->dim, scale, is_plain ? reciprocal : NULL, v.largest,
+                               t->is_streamed && (((uintptr_t)to | (uintptr_t)to_step) % LINE_BYTES) == 0 };
+    t->through[way](&all);
+    /* Division keeps order, so the largest quotient says whether any saturates; infinity and NaN are above every limit. One number is not worth
+     * the wait until a register can be loaded from where it was stored. */
+    if (is_one) {
+        if (oct__f32_to_bits(v.largest[0] / scale[0]) >= t->saturates_from || oct__f32_to_bits(v.largest[0]) >= OCT__F32_INF_BITS) {
+            return false;
+        }
+        if (counts != NULL) {
+            counts->amax = v.largest[0] > counts->amax ? v.largest[0] : counts->amax;
+            counts->n_values += (uint64_t)v.n * t->dim;
+        }
+        return true;
+    }
     const __m512i quotients = _mm512_castps_si512(_mm512_div_ps(_mm512_load_ps(v.largest), scales));
     if (_mm512_cmpgt_epi32_mask(quotients, _mm512_set1_epi32((int32_t)(t->saturates_from - 1))) != 0 ||
         _mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), infinity) != 0) {

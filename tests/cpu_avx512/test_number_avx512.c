@@ -316,7 +316,7 @@ static void test_rotation(void **state)
         for (uint32_t i = 0; i < dim; i++) {
             x[i] = rig_below(&seed, 9) == 0 ? 0.0f : rig_normal(&seed) * (rig_below(&seed, 9) == 0 ? 1e-39f : 3.0f);
         }
-        const float got = avx512_rotate(to, x, dim);
+        const float got = avx512_rotate(to, (const uint8_t *)x, dim, AVX512_F32);
         oct__hadamard_f32(x, dim);
         for (uint32_t i = 0; i < dim; i++) {
             largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
@@ -325,7 +325,7 @@ static void test_rotation(void **state)
         assert_true(got == largest);
         x[3] = NAN;
         x[5] = INFINITY;
-        assert_false(isfinite(avx512_rotate(to, x, dim)));
+        assert_false(isfinite(avx512_rotate(to, (const uint8_t *)x, dim, AVX512_F32)));
         free(x);
         free(to);
     }
