@@ -21,7 +21,7 @@ typedef struct bar {
 
 static bar bars[BARS];
 static uint32_t n_bars;
-static struct named { uint32_t count, turn, released[LANES], complete[LANES]; } named[NAMED];
+static struct named { uint32_t count, turn, here[WARPS], released[LANES], complete[LANES]; } named[NAMED];   /* here: lanes of a warp that has not arrived */
 
 /* [lane][other]: the lane sees what the other did before that time; the same as its last proxy_fence found it. */
 static uint32_t known[LANES][LANES], fenced[LANES][LANES], fence_time[LANES];
@@ -230,8 +230,13 @@ void oct__simt_named_sync(uint32_t id, uint32_t n, const char *site)
         simt_raise(SIMT_BAD_LAUNCH, site, "no barrier %u of %u lanes", id, n);
     struct named *at = &named[id];
     const uint32_t turn = at->turn;
-    release_clock(d, d->me, at->released);
-    if (++at->count == n) {
+    if (++at->here[d->my_warp] == 32) {   /* bar.sync: lanes wait for their warp, which arrives as one; so all that its lanes did lies before */
+        at->here[d->my_warp] = 0;
+        for (uint32_t l = d->my_warp * 32; l < d->my_warp * 32 + 32; l++)
+            release_clock(d, l, at->released);
+        at->count += 32;
+    }
+    if (at->count == n) {
         at->count = 0;
         at->turn++;
         memcpy(at->complete, at->released, sizeof at->complete);
