@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "cpu/attn_ahead.h"
 #include "cpu/row.h"
 #include "number/dtype.h"
 #include "plan/work.h"
@@ -70,8 +71,9 @@ static float static_scale(uint32_t mode, const float *scale, uint32_t head_kv)
 }
 
 /* q of the tile's vectors in f32, so that its product with stored K bytes is the score up to one factor: rotated as K is, and then
- * times K's channel scales, which were divided out of K after its rotation. */
-static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, float *q)
+ * times K's channel scales, which were divided out of K after its rotation. After each vector n_each rows of `ahead` are asked for. */
+static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, float *q,
+                    oct__ahead *ahead, uint32_t n_each)
 {
     const uint32_t dim = spec->kv.dim_k;
     const int64_t size = oct__dtype_size_bytes(spec->q_dtype);
@@ -86,14 +88,16 @@ static void bring_q(const oct__step *step, const oct_attn_spec *spec, const oct_
             if (spec->kv.k.rotated) {
                 rows_of(step)->rotate(q, dim);
             }
-            for (uint32_t d = 0; channel != NULL && d < dim; d++) {
-                q[d] *= channel[d];
+            if (channel != NULL) {
+                rows_of(step)->scale_each(q, channel, dim);
             }
+            oct__ahead_ask(ahead, n_each);
         }
     }
 }
 
-static void run_kernel(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, const block *b)
+static void run_kernel(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, const block *b,
+                       oct__ahead *ahead, uint32_t n_each)
 {
     const uint32_t n_vectors = item->n_rows * item->n_heads;
     if (item->key0 == item->key1) {
@@ -104,7 +108,7 @@ static void run_kernel(const oct__step *step, const oct_attn_spec *spec, const o
         memset(b->o, 0, (size_t)n_vectors * step->o_stride * sizeof(float));
         return;
     }
-    bring_q(step, spec, args, item, b->q);
+    bring_q(step, spec, args, item, b->q, ahead, n_each);
     const int32_t n_rows_sequence = step->qo_indptr[item->sequence + 1] - step->qo_indptr[item->sequence];
     const oct__attn_tile tile = {
         .kv = args->layer,
@@ -157,19 +161,18 @@ static void finish_vector(const oct__step *step, const oct_attn_spec *spec, cons
         memset(o, 0, dim * sizeof(float));
     } else {
         const double max = (double)(sink > m ? sink : m);
-        const double keep = exp((double)m - max);
-        const double total = (double)z * keep + exp((double)sink - max);
-        const float factor = (float)(keep / total * (double)static_scale(spec->kv.v.scale_mode, args->layer->v_scale, item->head_kv));
-        lse = (float)(max + log(total));
-        for (uint32_t d = 0; d < dim; d++) {
-            o[d] *= factor;
+        double keep = 1.0, total = (double)z;
+        if (sink > -INFINITY || !isfinite(m)) { /* else just these numbers, and two exponentials are a sixth of a vector with few keys */
+            keep = exp((double)m - max);
+            total = (double)z * keep + exp((double)sink - max);
         }
+        const float factor = (float)(keep / total * (double)static_scale(spec->kv.v.scale_mode, args->layer->v_scale, item->head_kv));
+        lse = args->lse != NULL ? (float)(max + log(total)) : 0.0f;
+        rows_of(step)->scale(o, factor, dim);
         if (spec->kv.v.scale_mode == OCT_SCALE_CHANNEL) {
             /* Divided out of V after its rotation, so back in before the inverse, which is the rotation itself. */
             const float *channel = args->layer->v_scale + (size_t)item->head_kv * dim;
-            for (uint32_t d = 0; d < dim; d++) {
-                o[d] *= channel[d];
-            }
+            rows_of(step)->scale_each(o, channel, dim);
         }
         if (spec->kv.v.rotated) {
             rows_of(step)->rotate(o, dim);
@@ -240,19 +243,41 @@ static void run_split(const oct__step *step, const oct_attn_spec *spec, const oc
     }
 }
 
+/* The rows of the item that this thread claims next if all go on alike. */
+static void point_ahead(const oct__step *step, const oct_attn_args *args, long long claim, oct__ahead *ahead)
+{
+    ahead->at = ahead->n = 0;
+    if (claim < step->n_items) {
+        const oct__item *item = &step->items[claim];
+        oct__ahead_point(ahead, args->layer, step->pages + step->page_offset[item->sequence], item);
+    }
+}
+
 void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, uint32_t ith, uint32_t nth)
 {
     long long claim;
+    bool is_first = true;
+    oct__ahead ahead;
     while ((claim = atomic_fetch_add_explicit(step->next, 1, memory_order_relaxed)) < step->n_items) {
         const oct__item *item = &step->items[claim];
-        const block b = block_of(step, item->n_rows * item->n_heads, ith);
-        run_kernel(step, spec, args, item, &b);
+        const uint32_t n_vectors = item->n_rows * item->n_heads;
+        const block b = block_of(step, n_vectors, ith);
+        if (is_first) {
+            point_ahead(step, args, claim, &ahead);
+            oct__ahead_ask(&ahead, ahead.n);
+            is_first = false;
+        }
+        point_ahead(step, args, claim + nth, &ahead);
+        const uint32_t n_each = (ahead.n + 2 * n_vectors - 1) / (2 * n_vectors); /* half on the way in, half on the way out */
+        run_kernel(step, spec, args, item, &b, &ahead, n_each);
         if (item->n_splits > 1) {
+            oct__ahead_ask(&ahead, ahead.n);
             run_split(step, spec, args, item, &b);
             continue;
         }
-        for (uint32_t i = 0; i < item->n_rows * item->n_heads; i++) {
+        for (uint32_t i = 0; i < n_vectors; i++) {
             finish_vector(step, spec, args, item, i, b.o + (size_t)i * step->o_stride, b.m[i], b.z[i]);
+            oct__ahead_ask(&ahead, n_each);
         }
     }
     /* Each thread's last claim fails, so the one that gets this number is the last of the run. */

@@ -56,4 +56,4 @@ static void rotate(float *x, size_t dim)
     }
 }
 
-const oct__row_kernels oct__row_plain = { bring, deliver, rotate };
+const oct__row_kernels oct__row_plain = { bring, deliver, rotate, scale_all, scale_each };

@@ -15,6 +15,9 @@ typedef struct oct__row_kernels {
     void (*deliver)(void *dst, uint32_t dtype, const float *src, size_t n, float scale);
     /* Rotates x[dim] in place, as oct__hadamard_f32; its own inverse. dim: a multiple of 8; x: 32-byte aligned. */
     void (*rotate)(float *x, size_t dim);
+    /* x[i] = x[i] * factor, and x[i] = x[i] * by[i]; no overlap. */
+    void (*scale)(float *x, float factor, size_t n);
+    void (*scale_each)(float *restrict x, const float *restrict by, size_t n);
 } oct__row_kernels;
 
 /* For any machine, and for one with AVX2, FMA and F16C. */

@@ -9,4 +9,4 @@ static void rotate(float *x, size_t dim)
     (void)avx2_rotate(x, x, (uint32_t)dim);
 }
 
-const oct__row_kernels oct__row_avx2 = { bring, deliver, rotate };
+const oct__row_kernels oct__row_avx2 = { bring, deliver, rotate, scale_all, scale_each };

@@ -115,4 +115,18 @@ static void deliver(void *dst, uint32_t dtype, const float *src, size_t n, float
     oct__row_from_f32(dst, dtype, src, n, scale, NULL);
 }
 
+static void scale_all(float *x, float factor, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= factor;
+    }
+}
+
+static void scale_each(float *restrict x, const float *restrict by, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= by[i];
+    }
+}
+
 #endif

@@ -18,24 +18,28 @@
 
 /* Points k[i] and v[i] at n rows of dim elements that together are the stored K and V of keys [first, first + n), nearly: what starts or ends
  * within a row's bytes may be missed. They are for prefetching only. */
-static inline void v5d_ahead(const oct__attn_tile *tile, int64_t first, uint32_t n, const uint8_t **k, const uint8_t **v)
+static inline void v5d_ahead_of(const oct_kv_layer *kv, const int32_t *pages, uint32_t head, int64_t first, uint32_t n, const uint8_t **k, const uint8_t **v)
 {
-    const oct_kv_layer *kv = tile->kv;
     const uint32_t page_size = kv->spec.page_size, k_size = oct__dtype_size_bytes(kv->spec.k.dtype), v_size = oct__dtype_size_bytes(kv->spec.v.dtype);
     const size_t k_bytes = (size_t)kv->spec.dim_k * k_size, v_bytes = (size_t)kv->spec.dim_v * v_size;
     for (uint32_t j = 0; j < n;) {
         const uint32_t token = (uint32_t)((first + j) % page_size), take = page_size - token < n - j ? page_size - token : n - j;
-        const int64_t page = tile->pages[(first + j) / page_size];
+        const int64_t page = pages[(first + j) / page_size];
         const int64_t at = page < 0 ? 0 : page; /* gone: any address will do */
         /* K: of each 16 bytes of the head dim a run of `take` tokens. V: dims of 16 bytes' tokens lie together, and those one after another. */
-        const uint8_t *k_at = (const uint8_t *)kv->k + oct__k_index(kv, at, token, tile->head_kv, 0) * k_size;
-        const uint8_t *v_at = (const uint8_t *)kv->v + oct__v_index(kv, at, token - token % (16 / v_size), tile->head_kv, 0) * v_size;
+        const uint8_t *k_at = (const uint8_t *)kv->k + oct__k_index(kv, at, token, head, 0) * k_size;
+        const uint8_t *v_at = (const uint8_t *)kv->v + oct__v_index(kv, at, token - token % (16 / v_size), head, 0) * v_size;
         for (uint32_t i = 0; i < take; i++, j++) {
             const size_t behind = i * k_bytes, run = (size_t)take * 16;
             k[j] = k_at + behind / run * page_size * 16 + behind % run;
             v[j] = v_at + i * v_bytes;
         }
     }
+}
+
+static inline void v5d_ahead(const oct__attn_tile *tile, int64_t first, uint32_t n, const uint8_t **k, const uint8_t **v)
+{
+    v5d_ahead_of(tile->kv, tile->pages, tile->head_kv, first, n, k, v);
 }
 
 #endif

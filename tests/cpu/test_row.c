@@ -96,6 +96,29 @@ static void test_deliver(void **state)
 }
 
 /* Every head dim there is: the steps are grouped otherwise, the bits are the same. */
+/* One product each, rounded by itself, at lengths that end within a vector. */
+static void test_scale(void **state)
+{
+    (void)state;
+    uint64_t seed = 77;
+    float x[67], by[67], all[67], each[67];
+    for (size_t i = 0; i < 67; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        x[i] = (float)(int32_t)(seed >> 32) * 0x1p-20f;
+        by[i] = (float)(int32_t)(seed >> 20) * 0x1p-25f;
+    }
+    for (size_t n = 0; n <= 66; n++) {
+        memcpy(all, x, sizeof x);
+        memcpy(each, x, sizeof x);
+        row->scale(all, 0.7f, n);
+        row->scale_each(each, by, n);
+        for (size_t i = 0; i < 67; i++) {
+            assert_true(all[i] == (i < n ? x[i] * 0.7f : x[i]));
+            assert_true(each[i] == (i < n ? x[i] * by[i] : x[i]));
+        }
+    }
+}
+
 static void test_rotate(void **state)
 {
     (void)state;
@@ -130,6 +153,7 @@ static int test_kernels(const oct__row_kernels *kernels, const char *name)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bring),
         cmocka_unit_test(test_deliver),
+        cmocka_unit_test(test_scale),
         cmocka_unit_test(test_rotate),
 #if defined(__SSE2__)
         cmocka_unit_test(test_flush_to_zero),
