@@ -63,6 +63,10 @@ static oct_status resolve(octe_engine *e, const octe_engine_options *given, oct_
     if (!(o->test.rope_base_window >= 0.0f) || isinf(o->test.rope_base_window)) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "test.rope_base_window is %g; must be finite and >= 0", (double)o->test.rope_base_window);
     }
+    /* A step whose logits fill up to as many as its rows takes one group of rows more: see octe__step_run. */
+    const uint32_t together = o->deterministic ? OCTE__ROWS_TOGETHER : 1;
+    e->logits_room = (o->max_step_logits + together - 1) / together * together;
+    e->rows_room = o->deterministic ? (o->max_step_rows + together - 1) / together * together + together : o->max_step_rows;
     e->window_tokens = info->window_tokens != 0 && o->test.window_tokens != 0 ? o->test.window_tokens : info->window_tokens;
     return OCT_OK;
 }
@@ -100,15 +104,16 @@ static oct_status open_plans(octe_engine *e, oct_error *error)
 static oct_status open_step_memory(octe_engine *e, oct_error *error)
 {
     const octe_engine_options *o = &e->options;
-    const size_t rows = o->max_step_rows, sequences = o->max_sequences;
+    const size_t rows = e->rows_room, sequences = o->max_sequences;
     octe__step_memory *m = &e->step;
     m->tokens = calloc(rows, sizeof(int32_t));
     m->positions = calloc(rows, sizeof(int32_t));
     m->output_rows = calloc(rows, sizeof(int32_t));
+    m->parts = calloc(sequences, sizeof(*m->parts));
     m->old_length = calloc(sequences, sizeof(uint32_t));
     m->seen = calloc(sequences, sizeof(bool));
     m->qo_indptr = calloc(sequences + 1, sizeof(int32_t));
-    bool there = m->tokens != NULL && m->positions != NULL && m->output_rows != NULL && m->old_length != NULL && m->seen != NULL && m->qo_indptr != NULL;
+    bool there = m->tokens != NULL && m->positions != NULL && m->output_rows != NULL && m->parts != NULL && m->old_length != NULL && m->seen != NULL && m->qo_indptr != NULL;
     for (int g = 0; g < OCTE__GROUPS; g++) {
         m->slots[g] = calloc(rows, sizeof(int32_t));
         m->kv_indptr[g] = calloc(sequences + 1, sizeof(int32_t));
@@ -160,7 +165,7 @@ static oct_status open(octe_engine *e, const octe_engine_options *given, oct_err
     }
     if (s == OCT_OK) {
         const float base = o->test.rope_base_window > 0.0f ? o->test.rope_base_window : e->model->hparams.rope_base_window;
-        s = octe__graphs_open(&e->graphs, e->model, &e->seam, o->n_threads, o->max_step_rows, o->max_step_logits, base, error);
+        s = octe__graphs_open(&e->graphs, e->model, &e->seam, o->n_threads, e->rows_room, e->logits_room, base, error);
     }
     if (s != OCT_OK) {
         return s;
@@ -217,6 +222,7 @@ void octe_engine_close(octe_engine *e)
     free(e->step.tokens);
     free(e->step.positions);
     free(e->step.output_rows);
+    free(e->step.parts);
     free(e->step.old_length);
     free(e->step.seen);
     free(e->step.qo_indptr);

@@ -25,7 +25,7 @@ typedef struct octe_engine_options {
     octe_kv_config kv;
     const char *force_variant;     /* as in oct_attn_spec; NULL */
     const char *deny_variant;
-    bool deterministic;            /* a sequence's attention bits don't depend on its batch mates */
+    bool deterministic;            /* a part's bits don't depend on the step's other parts; single tokens cost as much as a few together */
     bool count;                    /* fill octe_engine_counts (costs a pass over K and V) */
     const oct_rates *rates;        /* of this machine, as in oct_context_options; read while opening. NULL: defaults */
     octe_engine_test test;
@@ -85,6 +85,26 @@ oct_status octe_engine_prefill(octe_engine *engine, uint32_t sequence, const int
  * measuring speed at a depth without the prefill that leads there; what is generated after it means nothing. Errors and what they
  * leave behind as octe_engine_prefill. */
 oct_status octe_engine_fill(octe_engine *engine, uint32_t sequence, uint32_t n_tokens, oct_error *error);
+
+/* ---- steps on pages that somebody else hands out ------------------------------------------------------------------------
+ * For a scheduler with page accounting of its own (engine/serve). The pools are the same: an engine whose sequences hold tokens
+ * refuses these steps, so that no page has two owners. */
+
+/* The pools' indices in `pages` and of octe_engine_copy_page. */
+enum { OCTE_POOL_FULL = 0, OCTE_POOL_WINDOW = 1 };
+
+typedef struct octe_paged_part {
+    const int32_t *tokens;       /* [n_tokens], as of octe_part; they continue n_past stored ones */
+    uint32_t n_tokens, n_past, n_logits;
+    const int32_t *pages[2];     /* page i holds keys i * page_size on; of the pools that the model has, else not looked at. Pages behind the window
+                                  * may be OCT_PAGE_NONE. Pages that are written must be of this part alone */
+} octe_paged_part;
+
+/* As octe_engine_step; nothing of the parts is kept. At most max_sequences of them. A step that failed may have stored some of its rows. */
+oct_status octe_engine_step_paged(octe_engine *engine, const octe_paged_part *parts, uint32_t n_parts, const float **logits, oct_error *error);
+
+/* Copies a page of a pool in all its layers. Fine for a pool that the model has no layers for. */
+oct_status octe_engine_copy_page(octe_engine *engine, uint32_t pool, int32_t from, int32_t to, oct_error *error);
 
 /* ---- what it does ----------------------------------------------------------------------------------------------------------- */
 

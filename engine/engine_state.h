@@ -6,10 +6,15 @@
 #include "engine/engine.h"
 #include "engine/graph.h"
 
+/* Deterministic, the rows of a step are filled up to a multiple of this: how ggml's products round a row depends on the number of rows (one alone, a rest of
+ * four), not on which of them it is. */
+enum { OCTE__ROWS_TOGETHER = 4 };
+
 /* A step's numbers, in arrays made once. */
 typedef struct octe__step_memory {
-    int32_t *tokens, *positions, *output_rows;      /* [max_step_rows] */
-    int32_t *slots[OCTE__GROUPS];                   /* [max_step_rows] */
+    int32_t *tokens, *positions, *output_rows;      /* [rows_room] */
+    int32_t *slots[OCTE__GROUPS];                   /* [rows_room] */
+    octe_paged_part *parts;                         /* [max_sequences] */
     uint32_t *old_length;                           /* [max_sequences] by part */
     bool *seen;                                     /* [max_sequences] */
     int32_t *qo_indptr;                             /* [max_sequences + 1] */
@@ -28,7 +33,11 @@ struct octe_engine {
     octe__seam seam;
     octe__graphs graphs;
     octe__step_memory step;
+    uint32_t rows_room, logits_room; /* the options' limits, filled up */
     uint64_t n_steps;
 };
+
+/* Runs rows whose slots are set (step.tokens, positions, output_rows, slots, qo_indptr), each part's keys as its pages say. */
+oct_status octe__step_run(octe_engine *engine, const octe_paged_part *parts, uint32_t n_parts, uint32_t n_rows, uint32_t n_logits, const float **logits, oct_error *error);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct octe__seam {
     oct_plan *plan[OCTE__GROUPS];            /* NULL: no layer of that kind */
     const int32_t *slots[OCTE__GROUPS];      /* of this step's rows */
     oct_kv_counts *k_counts, *v_counts;      /* [n_layers][n_threads], or NULL */
-    uint32_t n_threads;
+    uint32_t n_threads, n_rows;              /* n_rows: of this step; a graph's further ones are idle */
     _Atomic int status;                      /* the step's first error in an operation */
     _Atomic uint32_t status_layer;
     struct octe__seam_layer *layers;         /* [n_layers] the operations' arguments */

@@ -1,5 +1,6 @@
 /* seam.c: the two operations a layer adds to ggml's graph, write then attend. ggml's barrier between nodes is the barrier between them. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/graph.h"
 #include "engine/report.h"
@@ -62,6 +63,10 @@ void octe__seam_attend_op(struct ggml_tensor *dst, int ith, int nth, void *user)
         return;
     }
     const struct ggml_tensor *q = dst->src[0];
+    /* Idle rows are in no sequence: the plan leaves their results alone, and ggml's memory holds anything. */
+    if (ith == 0 && seam->n_rows < dst->ne[1]) {
+        memset((char *)dst->data + seam->n_rows * dst->nb[1], 0, (size_t)(dst->ne[1] - seam->n_rows) * dst->nb[1]);
+    }
     const oct_attn_args args = {
         .struct_size = sizeof(args),
         .layer = &seam->cache->layers[l->index],

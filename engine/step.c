@@ -110,23 +110,21 @@ static bool room_for_indices(octe__step_memory *m, int g, size_t wanted)
     return true;
 }
 
-static oct_status update_plan(octe_engine *e, const octe_part *parts, uint32_t n_parts, octe__group g, oct_error *error)
+static oct_status update_plan(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, octe__group g, oct_error *error)
 {
     octe__step_memory *m = &e->step;
-    const oct_kv_table *table = octe__cache_table(&e->cache, g);
     const uint32_t page_size = e->cache.spec.page_size;
     size_t n = 0;
     m->kv_indptr[g][0] = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
-        uint32_t n_pages;
-        const int32_t *pages = oct_kv_table_pages(table, parts[i].sequence, &n_pages);
+        const uint32_t length = parts[i].n_past + parts[i].n_tokens, n_pages = (length - 1) / page_size + 1;
         if (!room_for_indices(m, g, n + n_pages)) {
             return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for %zu page indices", n + n_pages);
         }
-        memcpy(m->kv_indices[g] + n, pages, n_pages * sizeof(*pages));
+        memcpy(m->kv_indices[g] + n, parts[i].pages[g], n_pages * sizeof(int32_t));
         n += n_pages;
         m->kv_indptr[g][i + 1] = (int32_t)n;
-        m->last_page_len[g][i] = (int32_t)((octe_engine_length(e, parts[i].sequence) - 1) % page_size + 1);
+        m->last_page_len[g][i] = (int32_t)((length - 1) % page_size + 1);
     }
     const oct_attn_batch batch = {
         .struct_size = sizeof(batch),
@@ -140,7 +138,25 @@ static oct_status update_plan(octe_engine *e, const octe_part *parts, uint32_t n
     return oct_plan_update(e->seam.plan[g], &batch, error);
 }
 
-static oct_status run(octe_engine *e, const octe_part *parts, uint32_t n_parts, uint32_t n_rows, uint32_t n_logits, const float **logits, oct_error *error)
+static uint32_t fill_up(const octe_engine *e, uint32_t n)
+{
+    const uint32_t together = e->options.deterministic ? OCTE__ROWS_TOGETHER : 1;
+    return (n + together - 1) / together * together;
+}
+
+/* The rows that only fill up: of any token, stored nowhere, and their logits not looked at. */
+static void add_idle_rows(octe__step_memory *m, uint32_t n_rows, uint32_t n_all_rows, uint32_t n_logits, uint32_t n_all_logits)
+{
+    for (uint32_t row = n_rows; row < n_all_rows; row++) {
+        m->tokens[row] = m->positions[row] = 0;
+        m->slots[OCTE__FULL][row] = m->slots[OCTE__WINDOW][row] = -1;
+    }
+    for (uint32_t i = n_logits; i < n_all_logits; i++) {
+        m->output_rows[i] = 0;
+    }
+}
+
+oct_status octe__step_run(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, uint32_t n_rows, uint32_t n_logits, const float **logits, oct_error *error)
 {
     octe__step_memory *m = &e->step;
     for (int g = 0; g < OCTE__GROUPS; g++) {
@@ -153,20 +169,40 @@ static oct_status run(octe_engine *e, const octe_part *parts, uint32_t n_parts, 
         }
         e->seam.slots[g] = m->slots[g];
     }
-    octe__graph *graph = octe__graphs_get(&e->graphs, n_rows, n_logits);
-    if (graph == NULL) {
-        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for a graph of %u rows", n_rows);
+    e->seam.n_rows = n_rows;
+    uint32_t n_all_rows = fill_up(e, n_rows);
+    const uint32_t n_all_logits = fill_up(e, n_logits);
+    /* A graph with logits of all its rows gives them in the rows' order. */
+    if (n_all_logits == n_all_rows && n_logits != n_rows) {
+        n_all_rows += OCTE__ROWS_TOGETHER;
     }
-    memcpy(graph->tokens->data, m->tokens, n_rows * sizeof(*m->tokens));
-    memcpy(graph->positions->data, m->positions, n_rows * sizeof(*m->positions));
+    add_idle_rows(m, n_rows, n_all_rows, n_logits, n_all_logits);
+    octe__graph *graph = octe__graphs_get(&e->graphs, n_all_rows, n_all_logits);
+    if (graph == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for a graph of %u rows", n_all_rows);
+    }
+    memcpy(graph->tokens->data, m->tokens, n_all_rows * sizeof(*m->tokens));
+    memcpy(graph->positions->data, m->positions, n_all_rows * sizeof(*m->positions));
     if (graph->output_rows != NULL) {
-        memcpy(graph->output_rows->data, m->output_rows, n_logits * sizeof(*m->output_rows));
+        memcpy(graph->output_rows->data, m->output_rows, n_all_logits * sizeof(*m->output_rows));
     }
     const oct_status s = octe__graphs_compute(&e->graphs, graph, error);
     if (s == OCT_OK && logits != NULL) {
         *logits = graph->logits != NULL ? graph->logits->data : NULL;
     }
     return s;
+}
+
+/* The parts with the pages that the tables have for them. */
+static void find_pages(octe_engine *e, const octe_part *parts, uint32_t n_parts)
+{
+    for (uint32_t i = 0; i < n_parts; i++) {
+        octe_paged_part *p = &e->step.parts[i];
+        *p = (octe_paged_part){.tokens = parts[i].tokens, .n_tokens = parts[i].n_tokens, .n_past = e->step.old_length[i], .n_logits = parts[i].n_logits};
+        for (int g = 0; g < OCTE__GROUPS; g++) {
+            p->pages[g] = e->seam.plan[g] != NULL ? oct_kv_table_pages(octe__cache_table(&e->cache, (octe__group)g), parts[i].sequence, NULL) : NULL;
+        }
+    }
 }
 
 oct_status octe_engine_step(octe_engine *e, const octe_part *parts, uint32_t n_parts, const float **logits, oct_error *error)
@@ -182,7 +218,8 @@ oct_status octe_engine_step(octe_engine *e, const octe_part *parts, uint32_t n_p
     if (s != OCT_OK) {
         return s;
     }
-    s = run(e, parts, n_parts, n_rows, n_logits, logits, error);
+    find_pages(e, parts, n_parts);
+    s = octe__step_run(e, e->step.parts, n_parts, n_rows, n_logits, logits, error);
     if (s != OCT_OK) {
         roll_back(e, parts, n_parts);
         return s;

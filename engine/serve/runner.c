@@ -1,0 +1,122 @@
+/* runner.c: see runner.h. */
+#include "engine/serve/runner.h"
+
+#include <stdlib.h>
+
+#include "engine/report.h"
+
+struct octe_runner {
+    octe_engine *engine;
+    octe_scheduler *scheduler;
+    octe_paged_part *parts;      /* [max_sequences] */
+    octe_outcome *outcomes;      /* [max_sequences] */
+    uint32_t n_vocab;
+};
+
+static bool copy_page(void *user, bool window, int32_t from, int32_t to)
+{
+    octe_runner *r = user;
+    return octe_engine_copy_page(r->engine, window ? OCTE_POOL_WINDOW : OCTE_POOL_FULL, from, to, NULL) == OCT_OK;
+}
+
+/* A model without full layers has no pool that would bound the pages of their accounting; what all sequences together can use does. */
+static int64_t full_pages(const octe_engine_options *o, const octe_engine_stats *stats)
+{
+    const int64_t most = (int64_t)o->max_sequences * ((o->max_context_tokens - 1) / o->kv.page_size + 1);
+    return stats->pages_window > 0 && stats->pages_full > 2 * most ? 2 * most : stats->pages_full;
+}
+
+oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *options, octe_runner **runner, oct_error *error)
+{
+    const octe_engine_options *o = octe_engine_options_get(engine);
+    const octe_model_info *info = octe_model_info_get(octe_engine_model(engine));
+    *runner = NULL;
+    if (o->max_step_logits < o->max_sequences) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, "octe_runner_open", NULL, "the engine gives logits of %u rows a step, fewer than its %u sequences", o->max_step_logits,
+                            o->max_sequences);
+    }
+    octe_runner *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for a runner");
+    }
+    *r = (octe_runner){.engine = engine, .n_vocab = info->n_vocab};
+    octe_engine_stats stats;
+    octe_engine_stats_get(engine, &stats);
+    octe_scheduler_options s = {
+        .page_size = o->kv.page_size,
+        .n_pages = full_pages(o, &stats),
+        .n_pages_window = stats.pages_window,
+        .window_tokens = stats.pages_window > 0 ? info->window_tokens : 0,
+        .max_running = o->max_sequences,
+        .max_context_tokens = o->max_context_tokens,
+        .max_step_rows = o->max_step_rows,
+        .chunk_tokens = options->chunk_tokens,
+        .max_waiting = options->max_waiting,
+        .deterministic = o->deterministic,
+        .prefix_cache = !options->no_prefix_cache,
+        .copy_page = copy_page,
+        .user = r,
+    };
+    if (s.deterministic && s.chunk_tokens == 0 && s.max_step_rows > s.max_running) {
+        s.chunk_tokens = (s.max_step_rows - s.max_running) / s.page_size * s.page_size;
+    }
+    r->parts = calloc(o->max_sequences, sizeof(*r->parts));
+    r->outcomes = calloc(o->max_sequences, sizeof(*r->outcomes));
+    oct_status status = OCT_OK;
+    if (r->parts == NULL || r->outcomes == NULL) {
+        status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for steps of %u parts", o->max_sequences);
+    } else {
+        status = octe_scheduler_open(&s, &r->scheduler, error);
+    }
+    if (status != OCT_OK) {
+        octe_runner_close(r);
+        return status;
+    }
+    *runner = r;
+    return OCT_OK;
+}
+
+void octe_runner_close(octe_runner *r)
+{
+    if (r != NULL) {
+        octe_scheduler_close(r->scheduler);
+        free(r->parts);
+        free(r->outcomes);
+        free(r);
+    }
+}
+
+octe_scheduler *octe_runner_scheduler(octe_runner *r) { return r->scheduler; }
+
+oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*failed)(void *context, const octe_scheduled *part), void *context, uint32_t *n_rows,
+                            oct_error *error)
+{
+    octe_step_plan step;
+    *n_rows = 0;
+    if (!octe_scheduler_plan(r->scheduler, &step)) {
+        return OCT_OK;
+    }
+    for (uint32_t i = 0; i < step.n_parts; i++) {
+        const octe_scheduled *p = &step.parts[i];
+        r->parts[i] = (octe_paged_part){.tokens = p->tokens + p->n_past, .n_tokens = p->n_tokens, .n_past = p->n_past, .n_logits = p->samples, .pages = {p->pages[0], p->pages[1]}};
+    }
+    const float *logits = NULL;
+    const oct_status status = octe_engine_step_paged(r->engine, r->parts, step.n_parts, &logits, error);
+    if (status != OCT_OK) {
+        octe_scheduler_abandon(r->scheduler);
+        for (uint32_t i = 0; i < step.n_parts && failed != NULL; i++) {
+            failed(context, &step.parts[i]);
+        }
+        return status;
+    }
+    for (uint32_t i = 0; i < step.n_parts; i++) {
+        r->outcomes[i] = (octe_outcome){0, false};
+        if (step.parts[i].samples) {
+            r->outcomes[i].finish = sample(context, &step.parts[i], logits, &r->outcomes[i].token);
+            logits += r->n_vocab;
+        }
+    }
+    *n_rows = step.n_rows;
+    octe_scheduler_commit(r->scheduler, r->outcomes);
+    return OCT_OK;
+}

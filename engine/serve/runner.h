@@ -1,0 +1,33 @@
+/* A scheduler tied to an engine: each step is planned, run on the engine's pools and handed out row by row for sampling. One thread at a time. */
+#ifndef OCTE_SERVE_RUNNER_H
+#define OCTE_SERVE_RUNNER_H
+
+#include "engine/engine.h"
+#include "engine/serve/scheduler.h"
+
+typedef struct octe_runner octe_runner;
+
+typedef struct octe_runner_options {
+    uint32_t chunk_tokens;     /* prompt tokens of one request in a step; 0: as many as there are rows (deterministic: what leaves a row for every sequence) */
+    uint32_t max_waiting;      /* 0: any number */
+    bool no_prefix_cache;
+} octe_runner_options;
+
+/* The rest follows the engine's options: max_sequences requests at once, max_context_tokens each, max_step_rows a step, and its deterministic mode. The engine must
+ * take a row with logits of every sequence (max_step_logits >= max_sequences) and outlive the runner; nobody else steps it. Errors as
+ * octe_scheduler_open. */
+oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *options, octe_runner **runner, oct_error *error);
+void octe_runner_close(octe_runner *runner);   /* NULL is fine */
+
+/* For add, cancel, statistics, clear_cache; not for plan and commit. */
+octe_scheduler *octe_runner_scheduler(octe_runner *runner);
+
+/* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). */
+typedef bool octe_runner_sample(void *context, const octe_scheduled *part, const float *logits, int32_t *token);
+
+/* One step. *n_rows: what it computed; 0: no request was there. After an error nothing was sampled and all requests of the step are as before; who
+ * steps again meets the same ones. failed (may be NULL) is called with each of them. */
+oct_status octe_runner_step(octe_runner *runner, octe_runner_sample *sample, void (*failed)(void *context, const octe_scheduled *part), void *context, uint32_t *n_rows,
+                            oct_error *error);
+
+#endif

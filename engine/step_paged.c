@@ -1,0 +1,121 @@
+/* step_paged.c: steps over pages that the caller hands out, and copies of them. */
+#include <inttypes.h>
+
+#include "engine/engine_state.h"
+#include "engine/report.h"
+
+static const char *const where = "octe_engine_step_paged";
+
+static oct_status check_part(const octe_engine *e, const octe_paged_part *p, uint32_t i, oct_error *error)
+{
+    const octe_engine_options *o = &e->options;
+    const uint32_t n_vocab = octe_model_info_get(e->model)->n_vocab;
+    if (p->n_tokens == 0 || p->tokens == NULL || p->n_logits > p->n_tokens) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: %u tokens%s with logits of %u; must be at least 1, with logits of at most as many", i,
+                            p->n_tokens, p->tokens == NULL ? " (NULL)" : "", p->n_logits);
+    }
+    if (p->n_past > o->max_context_tokens || p->n_tokens > o->max_context_tokens - p->n_past) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: %u more tokens after %u exceed the context of %u", i, p->n_tokens, p->n_past,
+                            o->max_context_tokens);
+    }
+    for (uint32_t t = 0; t < p->n_tokens; t++) {
+        if (p->tokens[t] < 0 || (uint32_t)p->tokens[t] >= n_vocab) {
+            return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: token %u is %" PRId32 "; must be 0 to %u", i, t, p->tokens[t], n_vocab - 1);
+        }
+    }
+    /* Pages that are written; those that are read are checked by the plan. */
+    const uint32_t page_size = e->cache.spec.page_size, last = (p->n_past + p->n_tokens - 1) / page_size;
+    for (int g = 0; g < OCTE__GROUPS; g++) {
+        for (uint32_t k = p->n_past / page_size; e->cache.pool[g] != NULL && k <= last; k++) {
+            if (p->pages[g] == NULL || p->pages[g][k] < 0 || p->pages[g][k] >= e->cache.n_pages[g]) {
+                return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: page %u of the %s pool is %" PRId32 "; must be 0 to %" PRId64, i, k,
+                                    g == OCTE__WINDOW ? "window" : "full", p->pages[g] == NULL ? -1 : p->pages[g][k], e->cache.n_pages[g] - 1);
+            }
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status check(const octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, oct_error *error)
+{
+    const octe_engine_options *o = &e->options;
+    uint64_t rows = 0, outputs = 0;
+    if (parts == NULL || n_parts == 0 || n_parts > o->max_sequences) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "%u parts; must be 1 to %u", parts == NULL ? 0 : n_parts, o->max_sequences);
+    }
+    oct_kv_table_stats stats = {.struct_size = sizeof(stats)};
+    if (oct_kv_table_stats_get(octe__cache_table(&e->cache, OCTE__FULL), &stats) != OCT_OK || stats.n_used > 0) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "the engine's own sequences hold %" PRId64 " pages; free them first", stats.n_used);
+    }
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const oct_status s = check_part(e, &parts[i], i, error);
+        if (s != OCT_OK) {
+            return s;
+        }
+        rows += parts[i].n_tokens;
+        outputs += parts[i].n_logits;
+    }
+    return rows <= o->max_step_rows && outputs <= o->max_step_logits
+               ? OCT_OK
+               : octe__report(error, OCT_INVALID_ARGUMENT, where, NULL,
+                              "the step has %" PRIu64 " rows, %" PRIu64 " of them with logits; at most max_step_rows = %u and max_step_logits = %u", rows, outputs,
+                              o->max_step_rows, o->max_step_logits);
+}
+
+static void place(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, uint32_t *n_rows, uint32_t *n_logits)
+{
+    octe__step_memory *m = &e->step;
+    const uint32_t page_size = e->cache.spec.page_size;
+    uint32_t row = 0, output = 0;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const octe_paged_part *p = &parts[i];
+        m->qo_indptr[i] = (int32_t)row;
+        for (uint32_t t = 0; t < p->n_tokens; t++, row++) {
+            const uint32_t position = p->n_past + t;
+            m->tokens[row] = p->tokens[t];
+            m->positions[row] = (int32_t)position;
+            for (int g = 0; g < OCTE__GROUPS; g++) {
+                m->slots[g][row] = e->cache.pool[g] != NULL ? p->pages[g][position / page_size] * (int32_t)page_size + (int32_t)(position % page_size) : -1;
+            }
+            if (t + p->n_logits >= p->n_tokens) {
+                m->output_rows[output++] = (int32_t)row;
+            }
+        }
+    }
+    m->qo_indptr[n_parts] = (int32_t)row;
+    *n_rows = row;
+    *n_logits = output;
+}
+
+oct_status octe_engine_step_paged(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, const float **logits, oct_error *error)
+{
+    if (logits != NULL) {
+        *logits = NULL;
+    }
+    oct_status s = check(e, parts, n_parts, error);
+    if (s != OCT_OK) {
+        return s;
+    }
+    uint32_t n_rows, n_logits;
+    place(e, parts, n_parts, &n_rows, &n_logits);
+    s = octe__step_run(e, parts, n_parts, n_rows, n_logits, logits, error);
+    e->n_steps += s == OCT_OK;
+    return s;
+}
+
+oct_status octe_engine_copy_page(octe_engine *e, uint32_t pool, int32_t from, int32_t to, oct_error *error)
+{
+    static const char who[] = "octe_engine_copy_page";
+    if (pool >= OCTE__GROUPS) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, who, NULL, "pool is %u; must be 0 or 1", pool);
+    }
+    if (e->cache.pool[pool] == NULL) {
+        return OCT_OK;
+    }
+    const oct_status s = oct_kv_pool_copy_page(e->cache.pool[pool], from, to);
+    if (s != OCT_OK) {
+        return octe__report(error, s, who, NULL, "page %" PRId32 " can't be copied to %" PRId32 "; pages are 0 to %" PRId64, from, to, e->cache.n_pages[pool] - 1);
+    }
+    e->cache.n_copied++;
+    return OCT_OK;
+}
