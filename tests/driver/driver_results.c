@@ -119,7 +119,7 @@ static void check_merge(oct__driver *d, int64_t rows, uint32_t heads, uint32_t d
     device_merge m = { .out_elements = parts * vectors * dim, .lse_elements = parts * vectors, .merged_elements = vectors * dim, .lse_merged_elements = vectors };
     float *out = malloc(m.out_elements * sizeof *out), *lse = malloc(m.lse_elements * sizeof *lse), *merged = malloc(m.merged_elements * sizeof *merged),
           *lse_merged = malloc(m.lse_merged_elements * sizeof *lse_merged);
-    oracle_result expected = { malloc(vectors * dim * sizeof(double)), malloc(vectors * sizeof(double)), malloc(vectors * sizeof(double)), NULL };
+    oracle_result expected = { malloc(vectors * dim * sizeof(double)), malloc(vectors * sizeof(double)), malloc(vectors * sizeof(double)), NULL, NULL };
     assert_true(out != NULL && lse != NULL && merged != NULL && lse_merged != NULL && expected.out != NULL && expected.lse != NULL && expected.v_max != NULL);
     for (size_t i = 0; i < m.out_elements; i++)
         out[i] = (float)rng_normal(&r);
@@ -135,7 +135,7 @@ static void check_merge(oct__driver *d, int64_t rows, uint32_t heads, uint32_t d
     oracle_merge(&m.args, expected.out, expected.lse, expected.v_max);
     const int bad = device_run_merge(&rig, &m, why, sizeof why);
     const compare_output output = { OCT_DTYPE_F32, merged, (int64_t)heads * dim, dim, 1.0, lse_merged, heads, 1, rows, heads, dim };
-    const compare_bound bound = { 1e-6, 0.9999, 1.0, 1e-6, 1e-6 };
+    const compare_bound bound = { 1e-6, 0.9999, 1.0, 1e-6, 1e-6, 0.0 };
     const compare_verdict verdict = compare_judge(&output, &expected, &bound);
     if (bad || !verdict.ok)
         print_error("merge of %lld rows, %u heads, %u dims: %s %s\n", (long long)rows, heads, dim, why, verdict.text);

@@ -8,8 +8,10 @@
 #include "plan/variant.h"
 
 /* The bounds of a tolerance class. Of doc/NUMERICS.md: max_error (of max|V| that the row sees), cosine, l2. Our own: lse, relative to
- * max(1, |lse|), and watch, as max_error but below the law's bound where a kernel computes in f32. */
-typedef struct compare_bound { double max_error, cosine, l2, watch, lse; } compare_bound;
+ * max(1, |lse|), and watch, as max_error but below the law's bound where a kernel computes in f32. q_unit: half the unit of bf16, as a share of an element, where q
+ * is rounded to the 16 bits of K's products (bf16 beside K in bf16, else f16, an eighth of it); 0 where q stays as it is. Three standard deviations of what that does to an
+ * lse are allowed it (of a rotated q up to seven), if that is more than `lse`: where few keys have scores that are small sums of large products, 16 bits of q know no more. */
+typedef struct compare_bound { double max_error, cosine, l2, watch, lse, q_unit; } compare_bound;
 
 compare_bound compare_bound_of(oct__tolerance tolerance);
 

@@ -290,6 +290,7 @@ int oracle_attend(const oracle_attn *problem, oracle_result *result)
 {
     const oct_attn_spec *spec = problem->spec;
     const uint32_t group = spec->heads_q / spec->kv.heads;
+    result->of = problem;
     for (uint32_t b = 0; b < problem->n_sequences; b++) {
         const int64_t kv_len = problem->kv_len[b], row0 = problem->qo_indptr[b], n = problem->qo_indptr[b + 1] - row0;
         int64_t first = 0;   /* keys that the window hides from the first row are hidden from all, and their pages may be gone */
@@ -317,6 +318,49 @@ int oracle_attend(const oracle_attn *problem, oracle_result *result)
         free(scores);
     }
     return 0;
+}
+
+static int rounds_q(const oct_attn_spec *spec)
+{
+    return spec->kv.k.rotated || spec->kv.k.scale_mode == OCT_SCALE_CHANNEL || spec->q_dtype == OCT_DTYPE_F32 ||
+           (spec->q_dtype == OCT_DTYPE_F16 && spec->kv.k.dtype == OCT_DTYPE_BF16);
+}
+
+double oracle_score_norm(const oracle_attn *problem, int64_t batch_row, uint32_t head)
+{
+    const oct_attn_spec *spec = problem->spec;
+    const oct_attn_args *args = problem->args;
+    const oct_kv_layer *layer = args->layer;
+    const uint32_t dim = spec->kv.dim_k, head_kv = head / (spec->heads_q / spec->kv.heads);
+    double q[512], k[512], m = -(double)INFINITY, z = 0.0, norm = 0.0;
+    uint32_t b = 0;
+    while (problem->qo_indptr[b + 1] <= batch_row)
+        b++;
+    const int64_t kv_len = problem->kv_len[b], r = batch_row - problem->qo_indptr[b], n = problem->qo_indptr[b + 1] - problem->qo_indptr[b];
+    for (uint32_t d = 0; d < dim; d++)
+        q[d] = oracle_decode(spec->q_dtype, args->q, batch_row * args->q_row_stride + head * args->q_head_stride + d) * (args->q_scale != NULL ? (double)args->q_scale[0] : 1.0);
+    if (spec->kv.k.rotated)
+        oracle_hadamard(q, dim);
+    for (int64_t j = 0; j < kv_len && rounds_q(spec); j++) {
+        double s = 0.0, squares = 0.0;
+        if (!oracle_visible(spec, args, batch_row, r, n, kv_len, j))
+            continue;
+        oracle_vector(layer, ORACLE_K, problem->pages[problem->page_at[b] + j / layer->spec.page_size], (uint32_t)(j % layer->spec.page_size), head_kv, k);
+        if (spec->kv.k.rotated)   /* its own inverse */
+            oracle_hadamard(k, dim);
+        for (uint32_t d = 0; d < dim; d++) {
+            s += q[d] * k[d];
+            squares += q[d] * k[d] * q[d] * k[d];
+        }
+        s *= (double)spec->sm_scale;
+        if (spec->softcap > 0.0f)
+            s = (double)spec->softcap * tanh(s / (double)spec->softcap);
+        const double keep = s > m ? exp(m - s) : 1.0, p = s > m ? 1.0 : exp(s - m);
+        m = fmax(m, s);
+        z = z * keep + p;
+        norm = norm * keep + p * sqrt(squares) * fabs((double)spec->sm_scale);
+    }
+    return z > 0.0 ? norm / z : 0.0;
 }
 
 void oracle_merge(const oct_attn_merge_args *args, double *merged, double *lse, double *v_max)

@@ -106,10 +106,16 @@ typedef struct oracle_result {
     double *lse;      /* natural logarithm */
     double *v_max;    /* largest |v| the row sees; 0 when it sees none */
     double *s_max;    /* largest |score| before the soft cap that the row sees: how well f32 can know its softmax */
+    const oracle_attn *of;   /* by oracle_attend: the problem, for oracle_score_norm; else NULL */
 } oracle_result;
 
 /* Whether row r of n query rows sees key j of kv_len, the token mask included. */
 int oracle_visible(const oct_attn_spec *spec, const oct_attn_args *args, int64_t batch_row, int64_t r, int64_t n, int64_t kv_len, int64_t j);
+
+/* The length of the vector of products of which a row's score is the sum (of rotated numbers where K is kept rotated), times sm_scale; of its keys, averaged by weight.
+ * Where each element of q is rounded within a share u of it, lse moves with a standard deviation of at most u / sqrt(3) of this. 0 where products of 16 bits
+ * hold q as it is: neither rotated nor scaled by channel, and of no more bits. */
+double oracle_score_norm(const oracle_attn *problem, int64_t batch_row, uint32_t head);
 
 /* 0 on success, -1 without memory. */
 int oracle_attend(const oracle_attn *problem, oracle_result *result);

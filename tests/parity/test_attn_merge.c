@@ -132,7 +132,7 @@ static int64_t judge(merge_case *c, double *worst)
     const oct_attn_merge_args *a = &c->args;
     const compare_output output = { OCT_DTYPE_F32, a->merged, a->merged_row_stride, a->merged_head_stride, 1.0, a->lse_merged,
                                     a->lse_merged_row_stride, a->lse_merged_head_stride, a->rows, a->heads, a->dim };
-    const compare_bound bound = { 1e-6, 0.9999, 1.0, 1e-6, 1e-6 };   /* merging adds at most one part in a million */
+    const compare_bound bound = { 1e-6, 0.9999, 1.0, 1e-6, 1e-6, 0.0 };   /* merging adds at most one part in a million */
     const compare_verdict verdict = compare_judge(&output, &c->expected, &bound);
     *worst = verdict.max_error;
     if (!verdict.ok)

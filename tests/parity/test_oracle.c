@@ -170,7 +170,7 @@ static void comparison_sees_one_wrong_element(void **state)
         float stored_lse[ROWS * HEADS];
         rng r = rng_make(dtype);
         const compare_bound bound = compare_bound_of(OCT__TOL_F32);
-        const oracle_result expected = { out, lse, v_max, NULL };
+        const oracle_result expected = { out, lse, v_max, NULL, NULL };
         const compare_output output = { dtype, stored, HEADS * DIM, DIM, 0.5, stored_lse, HEADS, 1, ROWS, HEADS, DIM };
         for (int i = 0; i < ROWS * HEADS * DIM; i++) {
             out[i] = rng_normal(&r);
