@@ -119,8 +119,8 @@ OCT_API oct_status oct_kv_pool_layer(const oct_kv_pool *pool, uint32_t layer, oc
 
 OCT_API uint64_t oct_kv_pool_bytes(const oct_kv_pool *pool);   /* pages and scales, all layers */
 
-/* Copies one page in every layer of the pool, scales included (copy-on-write). On a GPU by way of the host: it waits for the default stream
- * and for its own copies, so whatever writes the page must have run (oct_device_wait); not inside a graph capture. Errors: INVALID_ARGUMENT; on
+/* Copies one page in every layer of the pool, scales included (copy-on-write). On a GPU within the device, by the default stream, for which
+ * it waits: whatever writes the page must have run (oct_device_wait); not inside a graph capture. Errors: INVALID_ARGUMENT; on
  * a GPU also UNSUPPORTED (a capture), DEVICE_FAULT. */
 OCT_API oct_status oct_kv_pool_copy_page(oct_kv_pool *pool, int32_t from, int32_t to);
 

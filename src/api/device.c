@@ -188,10 +188,10 @@ static oct_status put(void *user, void *to, const void *from, size_t bytes)
     return driver->table->copy_in(driver, to, from, bytes, NULL);
 }
 
-static oct_status get(void *user, void *to, const void *from, size_t bytes)
+static oct_status copy_within(void *user, void *to, const void *from, size_t bytes)
 {
     oct__driver *driver = user;
-    return driver->table->copy_out(driver, to, from, bytes, NULL);
+    return driver->table->copy(driver, to, from, bytes, NULL);
 }
 
 static oct_status wait_for_all(void *user)
@@ -202,7 +202,7 @@ static oct_status wait_for_all(void *user)
 
 oct__kv_store oct__device_store(oct__driver *driver)
 {
-    return (oct__kv_store){ .user = driver, .alloc = alloc_zeroed, .free = free_memory, .put = put, .get = get, .wait = wait_for_all };
+    return (oct__kv_store){ .user = driver, .alloc = alloc_zeroed, .free = free_memory, .put = put, .copy = copy_within, .wait = wait_for_all };
 }
 
 oct_status oct__device_check_runs(const oct_context *context, const char *where, oct_error *error)

@@ -36,6 +36,7 @@ typedef unsigned long long address;   /* CUdeviceptr */
     ENTRY(free, "cuMemFree_v2", (address memory))                                                                                           \
     ENTRY(copy_in, "cuMemcpyHtoDAsync_v2", (address to, const void *from, size_t bytes, void *stream))                                      \
     ENTRY(copy_out, "cuMemcpyDtoHAsync_v2", (void *to, address from, size_t bytes, void *stream))                                           \
+    ENTRY(copy, "cuMemcpyDtoDAsync_v2", (address to, address from, size_t bytes, void *stream))                                             \
     ENTRY(fill, "cuMemsetD8Async", (address to, unsigned char byte, size_t bytes, void *stream))                                            \
     ENTRY(launch, "cuLaunchKernel",                                                                                                         \
           (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,         \
@@ -165,6 +166,13 @@ static oct_status cuda_copy_out(oct__driver *driver, void *host, const void *dev
     cuda *c = (cuda *)driver;
     const oct_status status = enter_outside_capture(c, stream);
     return status != OCT_OK ? status : leave(c, bytes == 0 ? 0 : c->copy_out(host, (address)(uintptr_t)device, bytes, stream));
+}
+
+static oct_status cuda_copy(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream)
+{
+    cuda *c = (cuda *)driver;
+    const oct_status status = enter_outside_capture(c, stream);
+    return status != OCT_OK ? status : leave(c, bytes == 0 ? 0 : c->copy((address)(uintptr_t)to, (address)(uintptr_t)from, bytes, stream));
 }
 
 static oct_status cuda_fill(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream)
@@ -401,8 +409,8 @@ static oct_status prepare(cuda *c, oct_error *error)
 oct_status oct__cuda_open(const oct__driver_options *options, oct__driver **driver, oct_error *error)
 {
     static const oct__driver_table table = {
-        .name = "cuda", .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .fill = cuda_fill,
-        .launch = cuda_launch, .wait = cuda_wait, .is_capturing = cuda_is_capturing, .fault = cuda_fault,
+        .name = "cuda", .close = cuda_close, .alloc = cuda_alloc, .free = cuda_free, .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy,
+        .fill = cuda_fill, .launch = cuda_launch, .wait = cuda_wait, .is_capturing = cuda_is_capturing, .fault = cuda_fault,
     };
     static const oct__allocator c_library;
     const oct__allocator *allocator = options->allocator != NULL ? options->allocator : &c_library;

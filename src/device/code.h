@@ -9,7 +9,7 @@
 
 typedef enum oct__dev_code_kind {
     OCT__DEV_CODE_CUBIN,            /* for exactly this compute capability */
-    OCT__DEV_CODE_PTX,              /* text, a zero byte at its end; the driver compiles it for this capability and every later one */
+    OCT__DEV_CODE_PTX,              /* text; the driver compiles it for this capability and every later one */
     OCT__DEV_CODE_AMDGPU            /* for exactly this architecture */
 } oct__dev_code_kind;
 
@@ -18,7 +18,7 @@ typedef struct oct__dev_code {
     oct__dev_code_kind kind;
     const char *arch;               /* "gfx942", "sm_90a" */
     uint32_t capability;            /* NVIDIA: 10 * major + minor, else 0 */
-    const void *bytes;              /* an ELF file, or PTX; either says where it ends */
+    const void *bytes;              /* an ELF file; PTX with a zero byte at its end; or a fatbin that holds one of these packed: each says where it ends */
 } oct__dev_code;
 
 /* By index from 0; NULL past the last. The only symbol of code.c: a program linked with the static library that defines it brings a list of

@@ -27,6 +27,7 @@ typedef struct oct__driver_table {
      * the graph runs, from and to memory that may be gone): UNSUPPORTED, and the capture goes on. */
     oct_status (*copy_in)(oct__driver *driver, void *device, const void *host, size_t bytes, void *stream);
     oct_status (*copy_out)(oct__driver *driver, void *host, const void *device, size_t bytes, void *stream);
+    oct_status (*copy)(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream);    /* within the device; by the same rules */
     oct_status (*fill)(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream);    /* legal inside a capture */
     /* params: one of params.h, copied before it returns. Never allocates, never waits, legal inside a capture. */
     oct_status (*launch)(oct__driver *driver, const oct__dev_launch *launch, const void *params, size_t params_bytes, void *stream);

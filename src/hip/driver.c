@@ -27,6 +27,7 @@
     ENTRY(free, "hipFree", (void *memory))                                                                                                  \
     ENTRY(copy_in, "hipMemcpyHtoDAsync", (void *to, const void *from, size_t bytes, void *stream))                                          \
     ENTRY(copy_out, "hipMemcpyDtoHAsync", (void *to, const void *from, size_t bytes, void *stream))                                         \
+    ENTRY(copy, "hipMemcpyDtoDAsync", (void *to, const void *from, size_t bytes, void *stream))                                             \
     ENTRY(fill, "hipMemsetD8Async", (void *to, unsigned char byte, size_t bytes, void *stream))                                             \
     ENTRY(launch, "hipModuleLaunchKernel",                                                                                                  \
           (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,         \
@@ -159,6 +160,14 @@ static oct_status hip_copy_out(oct__driver *driver, void *host, const void *devi
     int caller;
     const oct_status status = enter_outside_capture(h, stream, &caller);
     return status != OCT_OK ? status : leave(h, caller, bytes == 0 ? 0 : h->copy_out(host, device, bytes, stream));
+}
+
+static oct_status hip_copy(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream)
+{
+    hip *h = (hip *)driver;
+    int caller;
+    const oct_status status = enter_outside_capture(h, stream, &caller);
+    return status != OCT_OK ? status : leave(h, caller, bytes == 0 ? 0 : h->copy(to, from, bytes, stream));
 }
 
 static oct_status hip_fill(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream)
@@ -387,8 +396,8 @@ static oct_status prepare(hip *h, oct_error *error)
 oct_status oct__hip_open(const oct__driver_options *options, oct__driver **driver, oct_error *error)
 {
     static const oct__driver_table table = {
-        .name = "hip", .close = hip_close, .alloc = hip_alloc, .free = hip_free, .copy_in = hip_copy_in, .copy_out = hip_copy_out, .fill = hip_fill,
-        .launch = hip_launch, .wait = hip_wait, .is_capturing = hip_is_capturing, .fault = hip_fault,
+        .name = "hip", .close = hip_close, .alloc = hip_alloc, .free = hip_free, .copy_in = hip_copy_in, .copy_out = hip_copy_out, .copy = hip_copy,
+        .fill = hip_fill, .launch = hip_launch, .wait = hip_wait, .is_capturing = hip_is_capturing, .fault = hip_fault,
     };
     static const oct__allocator c_library;
     const oct__allocator *allocator = options->allocator != NULL ? options->allocator : &c_library;

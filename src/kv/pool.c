@@ -27,7 +27,6 @@ struct oct_kv_pool {
     const oct__allocator *allocator;
     bool has_store;
     oct__kv_store store;                 /* with has_store */
-    unsigned char *bounce;               /* with has_store: one page of all layers, on its way from page to page */
     oct_kv_spec spec;
     uint32_t n_layers;
     int64_t n_pages;
@@ -145,7 +144,6 @@ OCT_API void oct_kv_pool_destroy(oct_kv_pool *pool)
         oct__memory_free(pool->allocator, scales->is_set, scales->n_sets);
     }
     store_free(pool, pool->region, (size_t)pool->region_bytes);
-    oct__memory_free(pool->allocator, pool->bounce, (size_t)(oct_kv_page_bytes(&pool->spec) * pool->n_layers));
     oct__memory_free(pool->allocator, pool, sizeof(*pool));
 }
 
@@ -178,10 +176,6 @@ oct_status oct__kv_pool_create(const oct__allocator *allocator, const oct__kv_st
     status = scales_init(made, 0);
     if (status == OCT_OK) {
         status = scales_init(made, 1);
-    }
-    if (status == OCT_OK && made->has_store) {
-        made->bounce = oct__memory_alloc(allocator, (size_t)(oct_kv_page_bytes(&made->spec) * made->n_layers), PART_ALIGN_BYTES);
-        status = made->bounce != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;
     }
     if (status != OCT_OK) {
         oct_kv_pool_destroy(made);
@@ -306,29 +300,21 @@ OCT_API uint64_t oct_kv_pool_bytes(const oct_kv_pool *pool)
     return bytes;
 }
 
-/* Out of the device and in again: what a driver is asked for has no copy within it, and a page is small. */
+/* One copy for each layer's part, within the device; one wait for all. */
 static oct_status copy_page_in_store(oct_kv_pool *pool, int32_t from, int32_t to)
 {
     const oct__kv_store *store = &pool->store;
     oct_status status = OCT_OK;
-    for (int back = 0; back < 2 && status == OCT_OK; back++) {
-        unsigned char *at = pool->bounce;
-        for (uint32_t layer = 0; layer < pool->n_layers && status == OCT_OK; layer++) {
-            for (int part = 0; part < PART_COUNT && status == OCT_OK; part++) {
-                const uint64_t bytes = pool->page_bytes[part];
-                if (bytes != 0) {
-                    unsigned char *pages = layer_part(pool, layer, part);
-                    status = back ? store->put(store->user, pages + (uint64_t)to * bytes, at, (size_t)bytes)
-                                  : store->get(store->user, at, pages + (uint64_t)from * bytes, (size_t)bytes);
-                    at += bytes;
-                }
+    for (uint32_t layer = 0; layer < pool->n_layers && status == OCT_OK; layer++) {
+        for (int part = 0; part < PART_COUNT && status == OCT_OK; part++) {
+            const uint64_t bytes = pool->page_bytes[part];
+            if (bytes != 0) {
+                unsigned char *pages = layer_part(pool, layer, part);
+                status = store->copy(store->user, pages + (uint64_t)to * bytes, pages + (uint64_t)from * bytes, (size_t)bytes);
             }
         }
-        if (status == OCT_OK) {
-            status = store->wait(store->user);
-        }
     }
-    return status;
+    return status == OCT_OK ? store->wait(store->user) : status;
 }
 
 OCT_API oct_status oct_kv_pool_copy_page(oct_kv_pool *pool, int32_t from, int32_t to)

@@ -13,7 +13,7 @@ typedef struct oct__kv_store {
     oct_status (*alloc)(void *user, size_t bytes, void **memory);   /* zero-filled by the time it returns */
     void (*free)(void *user, void *memory);
     oct_status (*put)(void *user, void *to, const void *from, size_t bytes);
-    oct_status (*get)(void *user, void *to, const void *from, size_t bytes);
+    oct_status (*copy)(void *user, void *to, const void *from, size_t bytes);   /* within the store */
     oct_status (*wait)(void *user);
 } oct__kv_store;
 

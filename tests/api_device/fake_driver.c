@@ -10,13 +10,13 @@
 
 #define MEMORY_BYTES ((size_t)4 << 30)   /* of address space */
 
-typedef enum work_kind { WORK_COPY_IN, WORK_COPY_OUT, WORK_FILL, WORK_LAUNCH } work_kind;
+typedef enum work_kind { WORK_COPY_IN, WORK_COPY_OUT, WORK_COPY, WORK_FILL, WORK_LAUNCH } work_kind;
 
 typedef struct work {
     struct work *next;
     work_kind kind;
     void *to;
-    const void *from;             /* COPY_OUT: the device's; else `bytes` */
+    const void *from;             /* COPY_OUT, COPY: the device's; else `bytes` */
     size_t size_bytes;
     int byte;
     oct__dev_launch launch;
@@ -94,6 +94,12 @@ static oct_status run_one(fake_driver *f, const work *w)
         return simt_copy_in(f->device, w->to, w->bytes, w->size_bytes) == 0 ? OCT_OK : lose(f, "%s%s", "copy_in", ": not within one allocation");
     case WORK_COPY_OUT:
         return simt_copy_out(f->device, w->to, w->from, w->size_bytes) == 0 ? OCT_OK : lose(f, "%s%s", "copy_out", ": not within one allocation");
+    case WORK_COPY: {
+        void *through = malloc(w->size_bytes + 1);
+        const int bad = through == NULL || simt_copy_out(f->device, through, w->from, w->size_bytes) != 0 || simt_copy_in(f->device, w->to, through, w->size_bytes) != 0;
+        free(through);
+        return !bad ? OCT_OK : lose(f, "%s%s", "copy", ": not within one allocation");
+    }
     case WORK_FILL:
         return simt_fill(f->device, w->to, w->byte, w->size_bytes) == 0 ? OCT_OK : lose(f, "%s%s", "fill", ": not within one allocation");
     default: {
@@ -238,6 +244,19 @@ static oct_status driver_copy_out(oct__driver *driver, void *host, const void *d
     return enqueue(f, stream, w);
 }
 
+static oct_status driver_copy(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream)
+{
+    fake_driver *f = fake_of(driver);
+    const oct_status status = ready(f, stream, false);
+    if (status != OCT_OK)
+        return status;
+    work *w = work_make(WORK_COPY, NULL, 0);
+    w->to = to;
+    w->from = from;
+    w->size_bytes = bytes;
+    return enqueue(f, stream, w);
+}
+
 static oct_status driver_fill(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream)
 {
     fake_driver *f = fake_of(driver);
@@ -288,7 +307,11 @@ static const char *driver_fault(oct__driver *driver)
 fake_driver *fake_open(const char *kind, uint32_t has_mma, fake_counts *counts)
 {
     static const oct__driver_table tables[2] = {
-#define TABLE(kind) { kind, driver_close, driver_alloc, driver_free, driver_copy_in, driver_copy_out, driver_fill, driver_launch, driver_wait, is_capturing, driver_fault }
+#define TABLE(kind)                                                                                                                                              \
+    {                                                                                                                                                            \
+        kind, driver_close, driver_alloc, driver_free, driver_copy_in, driver_copy_out, driver_copy, driver_fill, driver_launch, driver_wait, is_capturing,     \
+            driver_fault                                                                                                                                         \
+    }
         TABLE("cuda"),
         TABLE("hip"),
 #undef TABLE

@@ -190,6 +190,11 @@ API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream)
     ON_DEVICE("cuMemcpyDtoHAsync_v2", double_copy_out(to, pointer(from), bytes, stream));
 }
 
+API int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *stream)
+{
+    ON_DEVICE("cuMemcpyDtoDAsync_v2", double_copy(pointer(to), pointer(from), bytes, stream));
+}
+
 API int cuMemsetD8Async(address to, unsigned char byte, size_t bytes, void *stream)
 {
     ON_DEVICE("cuMemsetD8Async", double_fill(pointer(to), byte, bytes, stream));

@@ -91,6 +91,7 @@ int double_event_elapsed(float *milliseconds, const void *from, const void *to);
 
 int double_copy_in(void *to, const void *from, size_t bytes, void *stream);
 int double_copy_out(void *to, const void *from, size_t bytes, void *stream);
+int double_copy(void *to, const void *from, size_t bytes, void *stream);   /* within the device */
 int double_fill(void *to, uint8_t byte, size_t bytes, void *stream);
 int double_launch(const double_function *function, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes, const void *params, void *stream);
 int double_wait(void *stream);

@@ -254,6 +254,7 @@ void driver_refuses_what_is_no_stream(void **state)
     assert_int_equal(t->fill(d, memory, 1, 10, &byte), OCT_INVALID_ARGUMENT);
     assert_int_equal(t->copy_in(d, memory, &byte, 1, &byte), OCT_INVALID_ARGUMENT);
     assert_int_equal(t->copy_out(d, &byte, memory, 1, &byte), OCT_INVALID_ARGUMENT);
+    assert_int_equal(t->copy(d, memory, memory, 1, &byte), OCT_INVALID_ARGUMENT);
     assert_int_equal(t->wait(d, &byte), OCT_INVALID_ARGUMENT);
     assert_false(t->is_capturing(d, &byte));
     assert_int_equal(t->fill(d, memory, 1, 10, NULL), OCT_OK);

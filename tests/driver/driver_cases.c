@@ -87,6 +87,15 @@ void driver_keeps_memory(void **state)
     assert_int_equal(t->wait(d, NULL), OCT_OK);
     for (int i = 0; i < N; i++)
         assert_int_equal(back[i], i >= 500 && i < 1200 ? 0xA5 : (unsigned char)(i * 31 + i / 251));
+    /* Within the device, in the order of the stream. */
+    assert_int_equal(t->fill(d, (char *)at + 600, 0x5A, 10, NULL), OCT_OK);
+    assert_int_equal(t->copy(d, (char *)at + 90000, (char *)at + 450, 1000, NULL), OCT_OK);
+    assert_int_equal(t->fill(d, (char *)at + 450, 0, 1000, NULL), OCT_OK);
+    assert_int_equal(t->copy(d, (char *)at + 7, at, 0, NULL), OCT_OK);
+    assert_int_equal(t->copy_out(d, back, (char *)at + 90000, 1000, NULL), OCT_OK);
+    assert_int_equal(t->wait(d, NULL), OCT_OK);
+    for (int i = 450; i < 1450; i++)
+        assert_int_equal(back[i - 450], i >= 600 && i < 610 ? 0x5A : i >= 500 && i < 1200 ? 0xA5 : (unsigned char)(i * 31 + i / 251));
 
     /* Nothing of no bytes. */
     void *none = at;
@@ -185,6 +194,7 @@ void driver_captures(void **state)
     assert_true(t->is_capturing(d, NULL));
     assert_int_equal(t->copy_in(d, s.out, &byte, 1, stream), OCT_UNSUPPORTED);
     assert_int_equal(t->copy_out(d, &byte, s.out, 1, stream), OCT_UNSUPPORTED);
+    assert_int_equal(t->copy(d, s.out, s.out, 1, stream), OCT_UNSUPPORTED);
     assert_int_equal(t->wait(d, stream), OCT_UNSUPPORTED);
     assert_int_equal(t->copy_in(d, s.out, &byte, 1, NULL), OCT_UNSUPPORTED);
     assert_int_equal(t->wait(d, NULL), OCT_UNSUPPORTED);
@@ -328,6 +338,7 @@ void driver_tells_faults(void **state)
         assert_null(more);
         assert_int_equal(t->copy_in(d, at, buffer, sizeof buffer, NULL), OCT_DEVICE_FAULT);
         assert_int_equal(t->copy_out(d, buffer, at, sizeof buffer, NULL), OCT_DEVICE_FAULT);
+        assert_int_equal(t->copy(d, at, at, 1, NULL), OCT_DEVICE_FAULT);
         assert_int_equal(t->fill(d, at, 0, 10, NULL), OCT_DEVICE_FAULT);
         assert_int_equal(t->launch(d, &launch, &params, sizeof params, NULL), OCT_DEVICE_FAULT);
         assert_int_equal(t->wait(d, NULL), OCT_DEVICE_FAULT);

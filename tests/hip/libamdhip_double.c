@@ -142,6 +142,7 @@ API int hipMalloc(void **memory, size_t bytes) { ENTRY("hipMalloc", double_alloc
 API int hipFree(void *memory) { ENTRY("hipFree", double_free(memory)); }
 API int hipMemcpyHtoDAsync(void *to, const void *from, size_t bytes, void *stream) { ENTRY("hipMemcpyHtoDAsync", double_copy_in(to, from, bytes, stream)); }
 API int hipMemcpyDtoHAsync(void *to, const void *from, size_t bytes, void *stream) { ENTRY("hipMemcpyDtoHAsync", double_copy_out(to, from, bytes, stream)); }
+API int hipMemcpyDtoDAsync(void *to, const void *from, size_t bytes, void *stream) { ENTRY("hipMemcpyDtoDAsync", double_copy(to, from, bytes, stream)); }
 API int hipMemsetD8Async(void *to, unsigned char byte, size_t bytes, void *stream) { ENTRY("hipMemsetD8Async", double_fill(to, byte, bytes, stream)); }
 
 API int hipModuleLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
