@@ -283,14 +283,14 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }
 
-const avx512_few_scores oct__avx512_few_scores_f32 = { OCT__AVX512_FEW_F32, q_bytes, prepare, score_any };
-const avx512_few_values oct__avx512_few_values_f32 = { value_any };
+const avx512_few_scores oct__avx512_few_scores_f32 = { OCT__AVX512_FEW_F32, AVX512_GROUP, q_bytes, prepare, score_any };
+const avx512_few_values oct__avx512_few_values_f32 = { value_any, NULL };
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
 /* Scratch of a tile; q and the staging memory follow. */
 typedef struct few_scratch {
-    _Alignas(64) float s[AVX512_GROUP * AVX512_BLOCK];
+    _Alignas(64) float s[AVX512_GROUP_MOST * AVX512_BLOCK];
     avx512_walk walk;
     avx512_block visible; /* the keys of a block that one row sees */
     const avx512_few_scores *scores;
@@ -304,15 +304,13 @@ typedef struct few_scratch {
 static void take_block(const oct__attn_tile *tile, few_scratch *x, const avx512_block *b, const avx512_block *next, uint32_t i0, uint32_t n_vectors)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
-    const uint32_t end = i0 + n_vectors, n_groups = (n_vectors + AVX512_GROUP - 1) / AVX512_GROUP;
-    const uint32_t n_terms = avx512_block_terms(spec, b, &x->terms);
-    for (uint32_t g = 0, i = i0; g < n_groups; g++) {
-        const uint32_t n = (end - i + n_groups - g - 1) / (n_groups - g); /* groups of nearly one size */
-        float keep[AVX512_GROUP];
+    const uint32_t end = i0 + n_vectors, n_terms = avx512_block_terms(spec, b, &x->terms);
+    for (uint32_t i = i0; i < end;) {
+        const uint32_t left = end - i, n_groups = (left + AVX512_GROUP - 1) / AVX512_GROUP;
+        const uint32_t n = left >= x->scores->n_group ? x->scores->n_group : (left + n_groups - 1) / n_groups; /* the rest in groups of nearly one size */
+        float keep[AVX512_GROUP_MOST];
         x->scores->score(spec, x->s, x->q + i * x->q_bytes, b->k, next->k, b->n, n, n_terms);
-        for (uint32_t v = 0; v < n; v++) {
-            keep[v] = avx512_softmax_keys(tile, b, x->s + v * AVX512_BLOCK, &tile->m[i + v], &tile->z[i + v]);
-        }
+        avx512_softmax_keys(tile, b, x->s, tile->m + i, tile->z + i, keep, n);
         x->values->sum(spec, tile->o + i * tile->o_stride, tile->o_stride, keep, x->s, b->v, next->v, b->n, n);
         next = b; /* has been prefetched */
         i += n;
@@ -357,6 +355,9 @@ void oct__avx512_few_run(const oct__attn_tile *tile, const avx512_few_scores *wi
         } while (avx512_walk_step(&x->walk, b, next));
     }
     for (uint32_t i = 0; i < n_vectors; i++) {
+        if (and_with->put_in_order != NULL) {
+            and_with->put_in_order(tile->o + i * tile->o_stride, spec->dim_v);
+        }
         avx512_leave(&tile->m[i], &tile->z[i], tile->o + i * tile->o_stride, spec->dim_v);
     }
 }

@@ -61,66 +61,82 @@ typedef void score_fn(float *s, const uint16_t *q, int64_t q_stride, const uint8
 AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                          const avx512_table *table, const avx512_kind kind, const uint32_t n_vectors, const uint32_t n_terms)
 {
-    const uint32_t n_groups = n_vectors <= 2 ? 4 : 2, n_columns = n_vectors == 1 ? 4 : 8, n_keys = 4 * n_groups;
+    const uint32_t n_groups = n_vectors <= 2 ? 4 : 2, n_columns = n_vectors == 1 ? 4 : n_vectors == 8 ? 16 : 8, n_keys = 4 * n_groups;
     const uint32_t row_bytes = dim;
     const avx512_decoder decoder = avx512_decoder_of(table);
     for (uint32_t j = 0; j < n; j += n_keys, rows += n_keys, next += n_keys) {
-        __m512 sum[8];
-        uint32_t d = 0, asked = next == rows ? n_keys : 0;
+        __m512 sum[16];
+        avx512_ahead ahead = { next, 0, next == rows ? 0 : n_keys, 0, row_bytes };
+        uint32_t d = 0;
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c++)
         {
             sum[c] = _mm512_setzero_ps();
         }
         for (; d + 16 <= dim; d += 16) {
-            if (n_vectors <= 2) { /* more are no faster than memory */
-                asked = avx512_prefetch_rows(next, asked, dim, (d + 16) * n_keys, row_bytes);
+            if (n_vectors <= 2 || n_vectors == 8) { /* with four, asking between costs more than it brings */
+                avx512_ask(&ahead, n_keys / 4);
             }
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, n_terms, false);
         }
         if (d < dim) {
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, n_terms, true);
         }
-        asked = avx512_prefetch_rows(next, asked, 1, n_keys, row_bytes);
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c += 4)
         {
             avx512_store_columns(s + j, c, avx512_turn4(avx512_sum4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3])), n_vectors);
         }
+        avx512_ask_rest(&ahead);
     }
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
-/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: bf16, [v][AVX512_BLOCK], 0 past n. */
+/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: bf16, [v][AVX512_BLOCK], 0 past n. Whole chunks of 64 dims of o
+ * lie as interleaving two rows leaves them, until put_in_order: the four dims that begin at 4 i of each 16 together. */
 typedef void value_fn(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
                       uint32_t n, uint32_t dim, const avx512_table *table);
 
+/* What a pass over the keys takes of a chunk of 64 dims: all of it, the lower or the upper eight dims of each 16, or its first dims, in order, up to dim. */
+typedef enum pass_part { WHOLE, LOWER, UPPER, REST } pass_part;
+
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
-                              uint32_t n, uint32_t d, uint32_t dim, const avx512_decoder *decoder, const avx512_kind kind, const uint32_t n_vectors,
-                              const bool is_whole)
+                              uint32_t n, uint32_t d, uint32_t dim, const avx512_table *table, const avx512_kind kind, const uint32_t n_vectors,
+                              const pass_part part)
 {
-    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim;
-    __m512 sum[AVX512_GROUP][4];
+    const avx512_decoder decoder = avx512_decoder_of(table);
+    const bool is_half = part == LOWER || part == UPPER;
+    const uint32_t n_pieces = is_half ? 2 : 4, n_dims = part == REST ? dim - d : 64, row_bytes = dim;
+    const uint32_t pass = (is_half ? 2 : 1) * (d / 64) + (part == UPPER), n_passes = (is_half ? 2 : 1) * ((dim + 63) / 64);
+    __m512 sum[AVX512_GROUP_MOST][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
-        AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+        AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
             sum[v][i] = _mm512_setzero_ps();
         }
     }
-    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
+    avx512_ahead ahead = { next, pass * n / n_passes, next == rows ? 0 : (pass + 1) * n / n_passes, 0, row_bytes }; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j += 2) {
         __m512i codes[2], x[4];
-        avx512_pair_rows(avx512_load_row(rows[j] + d, n_dims, is_whole), avx512_load_row(rows[j + 1] + d, n_dims, is_whole), &codes[0], &codes[1]);
-        avx512_words_of(codes[0], decoder, kind, &x[0], &x[1]);
-        avx512_words_of(codes[1], decoder, kind, &x[2], &x[3]);
-        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 2, row_bytes);
+        const __m512i a = avx512_load_row(rows[j] + d, n_dims, part != REST), b = avx512_load_row(rows[j + 1] + d, n_dims, part != REST);
+        if (part == REST) {
+            avx512_pair_rows(a, b, &codes[0], &codes[1]);
+        } else {
+            codes[0] = part == UPPER ? _mm512_unpackhi_epi8(a, b) : _mm512_unpacklo_epi8(a, b);
+            codes[1] = _mm512_unpackhi_epi8(a, b);
+        }
+        avx512_words_of(codes[0], &decoder, kind, &x[0], &x[1]);
+        if (!is_half) {
+            avx512_words_of(codes[1], &decoder, kind, &x[2], &x[3]);
+        }
+        avx512_ask(&ahead, is_half ? 1 : 2);
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
             memcpy(&weights, p + v * AVX512_BLOCK + j, sizeof(weights));
-            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
             {
-                if (is_whole || 16 * i < n_dims) {
+                if (part != REST || 16 * i < n_dims) {
                     sum[v][i] = avx512_dot(sum[v][i], x[i], _mm512_set1_epi32(weights));
                 }
             }
@@ -129,26 +145,46 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
         const __m512 factor = _mm512_set1_ps(keep[v]);
-        AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+        AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
-            if (is_whole || 16 * i < n_dims) {
-                float *to = o + v * o_stride + d + 16 * i;
+            if (part != REST || 16 * i < n_dims) {
+                float *to = o + v * o_stride + d + 16 * i + (part == UPPER ? 32 : 0);
                 _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), factor, sum[v][i]));
             }
         }
     }
 }
 
+typedef void pass_fn(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
+                     uint32_t n, uint32_t d, uint32_t dim, const avx512_table *table);
+
+/* The passes are functions of their own, or gcc 12 runs out of registers for the sums. With 8 vectors 16 sums are half a chunk. */
 AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
-                         uint32_t n, uint32_t dim, const avx512_table *table, const avx512_kind kind, const uint32_t n_vectors)
+                         uint32_t n, uint32_t dim, const avx512_table *table, pass_fn *first, pass_fn *second, pass_fn *rest, const uint32_t n_vectors)
 {
-    const avx512_decoder decoder = avx512_decoder_of(table);
     uint32_t d = 0;
     for (; d + 64 <= dim; d += 64) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, true);
+        first(o, o_stride, keep, p, rows, next, n, d, dim, table);
+        if (second != NULL) {
+            second(o, o_stride, keep, p, rows, next, n, d, dim, table);
+        }
     }
-    if (d < dim) {
-        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, &decoder, kind, n_vectors, false);
+    for (uint32_t v = 0; v < n_vectors && d < dim; v += 4) {
+        rest(o + v * o_stride, o_stride, keep + v, p + v * AVX512_BLOCK, rows, next, n, d, dim, table);
+    }
+}
+
+/* The transpose of a chunk's 4 x 4 lanes of four dims. */
+static void put_in_order(float *o, uint32_t dim)
+{
+    for (uint32_t d = 0; d + 64 <= dim; d += 64, o += 64) {
+        const __m512 a = _mm512_load_ps(o), b = _mm512_load_ps(o + 16), c = _mm512_load_ps(o + 32), e = _mm512_load_ps(o + 48);
+        const __m512 ab = _mm512_shuffle_f32x4(a, b, 0x44), ab_high = _mm512_shuffle_f32x4(a, b, 0xEE);
+        const __m512 ce = _mm512_shuffle_f32x4(c, e, 0x44), ce_high = _mm512_shuffle_f32x4(c, e, 0xEE);
+        _mm512_store_ps(o, _mm512_shuffle_f32x4(ab, ce, 0x88));
+        _mm512_store_ps(o + 16, _mm512_shuffle_f32x4(ab, ce, 0xDD));
+        _mm512_store_ps(o + 32, _mm512_shuffle_f32x4(ab_high, ce_high, 0x88));
+        _mm512_store_ps(o + 48, _mm512_shuffle_f32x4(ab_high, ce_high, 0xDD));
     }
 }
 
@@ -161,21 +197,41 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const ui
         score(s, q, q_stride, rows, next, n, dim, table, AVX512_##kind, n_vectors, n_terms);                                             \
     }
 #define SCORE(kind, n_vectors) SCORE_TERMS(kind, n_vectors, 1) SCORE_TERMS(kind, n_vectors, 2)
-#define VALUE(kind, n_vectors)                                                                                                           \
+#define PASS(kind, n_vectors, part)                                                                                                      \
+    static __attribute__((noinline)) void pass_##kind##_##n_vectors##_##part(                                                            \
+        float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,        \
+        uint32_t n, uint32_t d, uint32_t dim, const avx512_table *table)                                                                 \
+    {                                                                                                                                    \
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, table, AVX512_##kind, n_vectors, part);                                  \
+    }
+#define VALUE_BY(kind, n_vectors, first, second, rest)                                                                                   \
     static void value_##kind##_##n_vectors(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, \
                                            const uint8_t *const *next, uint32_t n, uint32_t dim, const avx512_table *table)              \
     {                                                                                                                                    \
-        value(o, o_stride, keep, p, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                                \
+        value(o, o_stride, keep, p, rows, next, n, dim, table, first, second, rest, n_vectors);                                          \
     }
+#define VALUE(kind, n_vectors)                                                                                                           \
+    PASS(kind, n_vectors, WHOLE)                                                                                                         \
+    PASS(kind, n_vectors, REST)                                                                                                          \
+    VALUE_BY(kind, n_vectors, pass_##kind##_##n_vectors##_WHOLE, NULL, pass_##kind##_##n_vectors##_REST)
+#define VALUES(kind)                                                                                                                     \
+    AVX512_FOUR(VALUE, kind)                                                                                                             \
+    PASS(kind, 8, LOWER)                                                                                                                 \
+    PASS(kind, 8, UPPER)                                                                                                                 \
+    VALUE_BY(kind, 8, pass_##kind##_8_LOWER, pass_##kind##_8_UPPER, pass_##kind##_4_REST)
 AVX512_FOUR(SCORE, BYTE)
 AVX512_FOUR(SCORE, BYTE_NUZ)
-AVX512_FOUR(VALUE, BYTE)
-AVX512_FOUR(VALUE, BYTE_NUZ)
-AVX512_FOUR(VALUE, I8)
+SCORE(BYTE, 8)
+SCORE(BYTE_NUZ, 8)
+VALUES(BYTE)
+VALUES(BYTE_NUZ)
+VALUES(I8)
 
-#define ROW(name, kind) [AVX512_##kind] = AVX512_FOUR_NAMES(name, kind)
-static score_fn *const scores[2][AVX512_KINDS][AVX512_GROUP] = { { ROW(score1, BYTE), ROW(score1, BYTE_NUZ) }, { ROW(score2, BYTE), ROW(score2, BYTE_NUZ) } };
-static value_fn *const values[AVX512_KINDS][AVX512_GROUP] = { ROW(value, BYTE), ROW(value, BYTE_NUZ), ROW(value, I8) };
+#define ROW(name, kind) [AVX512_##kind] = { name##_##kind##_1, name##_##kind##_2, name##_##kind##_3, name##_##kind##_4, name##_##kind##_8 }
+static score_fn *const scores[2][AVX512_KINDS][5] = { { ROW(score1, BYTE), ROW(score1, BYTE_NUZ) }, { ROW(score2, BYTE), ROW(score2, BYTE_NUZ) } };
+static value_fn *const values[AVX512_KINDS][5] = { ROW(value, BYTE), ROW(value, BYTE_NUZ), ROW(value, I8) };
+
+static uint32_t function_of(uint32_t n_vectors) { return n_vectors == AVX512_GROUP_MOST ? AVX512_GROUP : n_vectors - 1; }
 
 /* ---- the parts ----------------------------------------------------------------------------------------------------------- */
 
@@ -192,22 +248,22 @@ static void prepare(const oct_kv_spec *spec, void *q, const float *from, uint32_
 static void score_any(const oct_kv_spec *spec, float *s, const void *q, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
                       uint32_t n_vectors, uint32_t n_terms)
 {
-    scores[n_terms - 1][avx512_kind_of(spec->k.dtype)][n_vectors - 1](s, q, (int64_t)(q_bytes(spec) / sizeof(uint16_t)), rows, next, n, spec->dim_k,
+    scores[n_terms - 1][avx512_kind_of(spec->k.dtype)][function_of(n_vectors)](s, q, (int64_t)(q_bytes(spec) / sizeof(uint16_t)), rows, next, n, spec->dim_k,
                                                                   avx512_table_of(spec->k.dtype));
 }
 
 static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                       const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
 {
-    _Alignas(64) uint16_t rounded[AVX512_GROUP * AVX512_BLOCK];
+    _Alignas(64) uint16_t rounded[AVX512_GROUP_MOST * AVX512_BLOCK];
     for (uint32_t j = 0; j < n_vectors * AVX512_BLOCK; j += 32) {
         _mm512_store_si512(rounded + j, avx512_to_bf16(_mm512_load_ps(p + j), _mm512_load_ps(p + j + 16)));
     }
-    values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, rounded, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
+    values[avx512_kind_of(spec->v.dtype)][function_of(n_vectors)](o, o_stride, keep, rounded, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }
 
-const avx512_few_scores oct__avx512_few_scores_bf16 = { OCT__AVX512_FEW_BF16, q_bytes, prepare, score_any };
-const avx512_few_values oct__avx512_few_values_bf16 = { value_any };
+const avx512_few_scores oct__avx512_few_scores_bf16 = { OCT__AVX512_FEW_BF16, AVX512_GROUP_MOST, q_bytes, prepare, score_any };
+const avx512_few_values oct__avx512_few_values_bf16 = { value_any, put_in_order };
 
 /* One or two; none for a q that comes near the subnormals or the largest number. */
 avx512_terms oct__avx512_terms_bf16(const oct__attn_tile *tile)

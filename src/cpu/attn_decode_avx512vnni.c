@@ -262,8 +262,8 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     values[n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v);
 }
 
-const avx512_few_scores oct__avx512_few_scores_word = { OCT__AVX512_FEW_WORD, q_bytes, prepare, score_any };
-const avx512_few_values oct__avx512_few_values_word = { value_any };
+const avx512_few_scores oct__avx512_few_scores_word = { OCT__AVX512_FEW_WORD, AVX512_GROUP, q_bytes, prepare, score_any };
+const avx512_few_values oct__avx512_few_values_word = { value_any, NULL };
 
 /* Integers can stand for a finite q that is far from both ends of the range. */
 avx512_terms oct__avx512_terms_word(const oct__attn_tile *tile)

@@ -41,6 +41,7 @@ oct__attn_scratch_fn oct__attn_extend_scratch__amxbf16;
 #define OCT__AVX512_FEW_WORD 24u
 #define OCT__AVX512_FEW_BF16 12u
 #define AVX512_GROUP 4u
+#define AVX512_GROUP_MOST 8u /* some parts take these at once as well */
 #define AVX512_BLOCK 64u /* keys taken at a time; blocks end at multiples of it from key 0 */
 
 /* How many terms make up q in score products: n; or n_most in a block where a dynamic K scale exceeds k_scale_max, or where some row doesn't see
@@ -52,9 +53,10 @@ typedef struct avx512_terms {
 
 /* ---- few ----------------------------------------------------------------------------------------------------------------- */
 
-/* Score products of up to AVX512_GROUP vectors with the keys of a block. */
+/* Score products of up to AVX512_GROUP vectors, or of n_group, with the keys of a block. */
 typedef struct avx512_few_scores {
-    uint32_t n_few; /* tiles of at most so many vectors are few */
+    uint32_t n_few;   /* tiles of at most so many vectors are few */
+    uint32_t n_group; /* AVX512_GROUP or AVX512_GROUP_MOST; the values that go with it take as many */
     size_t (*q_bytes)(const oct_kv_spec *spec); /* of one prepared vector, a multiple of 64 */
     void (*prepare)(const oct_kv_spec *spec, void *q, const float *from, uint32_t n_most);
     /* s[vector][AVX512_BLOCK] = products of n keys, rounded up to at most 16 more. next: rows to prefetch. */
@@ -66,6 +68,7 @@ typedef struct avx512_few_scores {
 typedef struct avx512_few_values {
     void (*sum)(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                 const uint8_t *const *next, uint32_t n, uint32_t n_vectors);
+    void (*put_in_order)(float *o, uint32_t dim); /* dims of o that sum has left in another order, once for all; or NULL */
 } avx512_few_values;
 
 /* ---- many ---------------------------------------------------------------------------------------------------------------- */

@@ -19,10 +19,20 @@ AVX512_INLINE __m512i avx512_load_lanes(const uint8_t *const *rows, size_t at, c
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-/* n_groups groups of four keys x n_vectors make `columns` of sums, four of which leave together. */
+/* n_groups groups of four keys x n_vectors make `columns` of sums, four of which leave together; 8 vectors are twice 4, of two groups. */
 AVX512_INLINE uint32_t avx512_column(uint32_t v, uint32_t g, const uint32_t n_vectors)
 {
-    return n_vectors == 1 ? g : n_vectors == 2 ? g / 2 * 4 + 2 * v + g % 2 : 4 * g + v;
+    return n_vectors == 8 ? v / 4 * 8 + 4 * g + v % 4 : n_vectors == 1 ? g : n_vectors == 2 ? g / 2 * 4 + 2 * v + g % 2 : 4 * g + v;
+}
+
+AVX512_INLINE void avx512_store_columns_4(float *s, uint32_t c, __m512 y, const uint32_t n_vectors)
+{
+    _mm_store_ps(s + c, _mm512_castps512_ps128(y));
+    _mm_store_ps(s + AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 1));
+    _mm_store_ps(s + 2 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 2));
+    if (n_vectors == 4) {
+        _mm_store_ps(s + 3 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 3));
+    }
 }
 
 /* Four columns [column][key] to s[vector][AVX512_BLOCK], from column c of the step on. */
@@ -36,13 +46,11 @@ AVX512_INLINE void avx512_store_columns(float *s, uint32_t c, __m512 y, const ui
         _mm256_store_ps(s + 2 * c, _mm512_castps512_ps256(y));
         _mm256_store_ps(s + AVX512_BLOCK + 2 * c, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(y), 1)));
         break;
+    case 8:
+        avx512_store_columns_4(s + c / 8 * 4 * AVX512_BLOCK, c % 8, y, 4);
+        break;
     default:
-        _mm_store_ps(s + c, _mm512_castps512_ps128(y));
-        _mm_store_ps(s + AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 1));
-        _mm_store_ps(s + 2 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 2));
-        if (n_vectors == 4) {
-            _mm_store_ps(s + 3 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 3));
-        }
+        avx512_store_columns_4(s, c, y, n_vectors);
     }
 }
 
@@ -57,6 +65,33 @@ AVX512_INLINE uint32_t avx512_prefetch_rows(const uint8_t *const *next, uint32_t
         avx512_prefetch(next[row], row_bytes);
     }
     return row;
+}
+
+/* The same line by line, without a loop, around which gcc 12 moves sums out of registers. */
+typedef struct avx512_ahead {
+    const uint8_t *const *next;
+    uint32_t row, n, at, row_bytes;
+} avx512_ahead;
+
+AVX512_INLINE void avx512_ask(avx512_ahead *a, const uint32_t n_lines)
+{
+    AVX512_UNROLL for (uint32_t i = 0; i < n_lines; i++)
+    {
+        if (a->row < a->n) {
+            _mm_prefetch((const char *)(a->next[a->row] + a->at), _MM_HINT_T1);
+            a->at += 64;
+            a->row += a->at >= a->row_bytes;
+            a->at = a->at >= a->row_bytes ? 0 : a->at;
+        }
+    }
+}
+
+/* What is left. */
+AVX512_INLINE void avx512_ask_rest(avx512_ahead *a)
+{
+    while (a->row < a->n) {
+        avx512_ask(a, 1);
+    }
 }
 
 /* Defines, for vectors 1 to 4, name_kind_1 .. name_kind_4 as calls of an always-inlined `name` with constants behind the arguments. */

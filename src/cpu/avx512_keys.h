@@ -63,7 +63,7 @@ typedef struct avx512_block {
     _Alignas(64) float k_scale[AVX512_BLOCK], v_scale[AVX512_BLOCK]; /* only filled when dynamic; past n: 0 */
     int64_t first;
     uint32_t n;
-    const uint8_t *k[AVX512_BLOCK + AVX512_PAD], *v[AVX512_BLOCK + AVX512_PAD]; /* stored rows; past n: zeros */
+    const uint8_t *k[AVX512_BLOCK + AVX512_PAD + 8], *v[AVX512_BLOCK + AVX512_PAD + 8]; /* stored rows; past n: zeros; 8 more than anybody reads */
 } avx512_block;
 
 /* A row that nobody sees, or past the block: zeros in every format. */
@@ -189,6 +189,10 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
     const int64_t k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
     const size_t k_bytes = spec->dim_k * (size_t)k_size, v_bytes = spec->dim_v * (size_t)v_size;
     const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    const int64_t k_step = kv->k_token_stride * k_size, v_step = kv->v_token_stride * v_size;
+    const __m512i k_steps = _mm512_setr_epi64(0, k_step, 2 * k_step, 3 * k_step, 4 * k_step, 5 * k_step, 6 * k_step, 7 * k_step);
+    const __m512i v_steps = _mm512_setr_epi64(0, v_step, 2 * v_step, 3 * v_step, 4 * v_step, 5 * v_step, 6 * v_step, 7 * v_step);
+    const __m512i no_rows = _mm512_set1_epi64((int64_t)(uintptr_t)avx512_no_row);
     int64_t page_index = first / page_size;
     uint32_t token = (uint32_t)(first % page_size);
 
@@ -221,10 +225,12 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
         } else {
             const uint8_t *k = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * k_size;
             const uint8_t *v = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * v_size;
-            const int64_t k_step = kv->k_token_stride * k_size, v_step = kv->v_token_stride * v_size;
-            for (uint32_t i = j; i < j + take; i++, k += k_step, v += v_step) {
-                b->k[i] = k;
-                b->v[i] = v;
+            __m512i k_rows = _mm512_add_epi64(k_steps, _mm512_set1_epi64((int64_t)(uintptr_t)k)), v_rows = _mm512_add_epi64(v_steps, _mm512_set1_epi64((int64_t)(uintptr_t)v));
+            for (uint32_t i = j; i < j + take; i += 8) { /* the last may run over what is filled after it */
+                _mm512_storeu_si512(b->k + i, k_rows);
+                _mm512_storeu_si512(b->v + i, v_rows);
+                k_rows = _mm512_add_epi64(k_rows, _mm512_set1_epi64(8 * k_step));
+                v_rows = _mm512_add_epi64(v_rows, _mm512_set1_epi64(8 * v_step));
             }
         }
         if (k_dynamic) {
@@ -235,8 +241,9 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
         }
         j += take;
     }
-    for (uint32_t j = n; j < AVX512_BLOCK + AVX512_PAD; j++) {
-        b->k[j] = b->v[j] = avx512_no_row;
+    for (uint32_t j = n; j < AVX512_BLOCK + AVX512_PAD; j += 8) { /* up to 7 behind them, where there is room */
+        _mm512_storeu_si512(b->k + j, no_rows);
+        _mm512_storeu_si512(b->v + j, no_rows);
     }
     for (uint32_t j = n; j < AVX512_BLOCK && (k_dynamic || v_dynamic); j++) {
         b->k_scale[j] = b->v_scale[j] = 0.0f;

@@ -65,32 +65,35 @@ AVX512_INLINE __m512 avx512_scores(const oct__attn_tile *tile, __m512 raw)
 /* While nothing but -inf has been seen, -inf - -inf would be NaN: subtract 0 instead. */
 AVX512_INLINE float avx512_base(float max) { return max == -INFINITY ? 0.0f : max; }
 
-/* From the raw products s[AVX512_BLOCK] of a vector to its weights, in place, V's dynamic scale included; past the block's n they are 0.
- * Returns what o must be multiplied by. */
-static inline float avx512_softmax_keys(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z)
+/* From raw products s[AVX512_BLOCK] of a vector to scores in powers of two, in place, K's dynamic scale included. Returns their maximum. */
+AVX512_INLINE float avx512_softmax_scores(const oct__attn_tile *tile, const avx512_block *b, float *s, const uint32_t n, const bool k_dynamic)
 {
-    const oct_kv_spec *spec = &tile->kv->spec;
-    const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
     const __m512 hidden = _mm512_set1_ps(-INFINITY);
-    __m512 max = hidden, sum = _mm512_setzero_ps();
-
-    for (uint32_t i = 0; i < b->n; i += 16) {
+    __m512 max = hidden;
+    for (uint32_t i = 0; i < n; i += 16) {
         __m512 x = _mm512_load_ps(s + i);
         if (k_dynamic) {
             x = _mm512_mul_ps(x, _mm512_load_ps(b->k_scale + i));
         }
         x = avx512_scores(tile, x);
-        if (i + 16 > b->n) {
-            x = _mm512_mask_mov_ps(hidden, (__mmask16)((1u << (b->n - i)) - 1), x);
+        if (i + 16 > n) {
+            x = _mm512_mask_mov_ps(hidden, (__mmask16)((1u << (n - i)) - 1), x);
         }
         _mm512_store_ps(s + i, x);
         max = _mm512_max_ps(x, max); /* a NaN score is passed over here and comes out of exp2 */
     }
-    const float block_max = _mm512_reduce_max_ps(max), now = block_max > *m ? block_max : *m;
+    return _mm512_reduce_max_ps(max);
+}
+
+/* From there to weights, in place, V's dynamic scale included; past n they are 0. Returns what o must be multiplied by. */
+AVX512_INLINE float avx512_softmax_weights(const avx512_block *b, float *s, float block_max, float *m, float *z, const uint32_t n, const bool v_dynamic)
+{
+    const float now = block_max > *m ? block_max : *m;
     const __m512 base = _mm512_set1_ps(avx512_base(now));
     const float keep = _mm512_cvtss_f32(avx512_exp2(_mm512_sub_ps(_mm512_set1_ps(*m), base)));
+    __m512 sum = _mm512_setzero_ps();
     for (uint32_t i = 0; i < AVX512_BLOCK; i += 16) {
-        if (i >= b->n) {
+        if (i >= n) {
             _mm512_store_ps(s + i, _mm512_setzero_ps());
             continue;
         }
@@ -104,6 +107,31 @@ static inline float avx512_softmax_keys(const oct__attn_tile *tile, const avx512
     *z = *z * keep + _mm512_reduce_add_ps(sum);
     *m = now;
     return keep;
+}
+
+AVX512_INLINE void avx512_softmax_as(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z, float *keep, uint32_t n_vectors,
+                                     const uint32_t n, const bool k_dynamic, const bool v_dynamic)
+{
+    float max[AVX512_GROUP_MOST];
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        max[v] = avx512_softmax_scores(tile, b, s + v * AVX512_BLOCK, n, k_dynamic);
+    }
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        keep[v] = avx512_softmax_weights(b, s + v * AVX512_BLOCK, max[v], &m[v], &z[v], n, v_dynamic);
+    }
+}
+
+/* From the raw products s[v][AVX512_BLOCK] of some vectors to their weights, in place. keep[v]: what o must be multiplied by. All maxima come first, so
+ * that nobody waits for one. */
+static inline void avx512_softmax_keys(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z, float *keep, uint32_t n_vectors)
+{
+    const oct_kv_spec *spec = &tile->kv->spec;
+    const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
+    if (b->n == AVX512_BLOCK && !k_dynamic && !v_dynamic) {
+        avx512_softmax_as(tile, b, s, m, z, keep, n_vectors, AVX512_BLOCK, false, false);
+    } else {
+        avx512_softmax_as(tile, b, s, m, z, keep, n_vectors, b->n, k_dynamic, v_dynamic);
+    }
 }
 
 /* ---- terms of q ------------------------------------------------------------------------------------------------------------- */
