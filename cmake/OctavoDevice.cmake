@@ -1,6 +1,6 @@
 # Code for GPUs from src/device: which compilers there are, a rule a chip, and how it becomes part of the library. A machine without the compilers
 # builds everything else.
-#   octavo_sm_90a.cubin, octavo_sm_80.ptx    by nvcc 13 (OCTAVO_NVCC)
+#   octavo_sm_90a.cubin, octavo_sm_80.ptx    by nvcc 13 (OCTAVO_NVCC); the library embeds them packed, as octavo_sm_90a.fatbin and octavo_sm_80.fatbin
 #   octavo_gfx942.co, octavo_gfx950.co       by clang 22 (OCTAVO_ZIG; tools/setup/zig.sh fetches it)
 # The target device_code makes all of them; OCTAVO_DEVICE_CODE lists them. The library embeds them (octavo_embed) with ON, which costs minutes; with
 # AUTO it embeds what OCTAVO_DEVICE_FROM has, so that of several builds one compiles. A library without them opens no GPU and says why.
@@ -28,23 +28,33 @@ if(NOT OCTAVO_DEVICE STREQUAL "OFF")
     "${PROJECT_SOURCE_DIR}/src/device/kernels.c" "${PROJECT_SOURCE_DIR}/src/cuda/*.h" "${PROJECT_SOURCE_DIR}/src/cuda/*_sm90a.c"
     "${PROJECT_SOURCE_DIR}/src/cuda/*_sm90a.def" "${PROJECT_SOURCE_DIR}/src/number/*.h" "${PROJECT_SOURCE_DIR}/include/octavo/*.h")
 
+  # Half of all the work is the object for sm_90a: the others take turns beside it, or it would begin when they have ended and then run alone.
+  set_property(GLOBAL APPEND PROPERTY JOB_POOLS octavo_device=1)
+
+  # octavo_device_rule(kind arch compiler extension [words of add_custom_command...])
   function(octavo_device_rule kind arch compiler extension)
     set(out "${octavo_device_dir}/octavo_${arch}.${extension}")
-    add_custom_command(OUTPUT "${out}"
+    set(embedded "${out}")
+    if(NOT kind STREQUAL "amdgpu")
+      set(embedded "${octavo_device_dir}/octavo_${arch}.fatbin")
+    endif()
+    set(outputs "${out}" "${embedded}")
+    list(REMOVE_DUPLICATES outputs)
+    add_custom_command(OUTPUT ${outputs}
       COMMAND "${CMAKE_COMMAND}" -DKIND=${kind} -DARCH=${arch} "-DCOMPILER=${compiler}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${out}"
         -P "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake"
       DEPENDS ${octavo_device_texts} "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake" "${PROJECT_SOURCE_DIR}/cmake/device_report.cmake"
-      COMMENT "Compiling kernels for ${arch}" VERBATIM)
-    set(OCTAVO_DEVICE_CODE ${OCTAVO_DEVICE_CODE} "${out}" PARENT_SCOPE)
+      COMMENT "Compiling kernels for ${arch}" VERBATIM ${ARGN})
+    set(OCTAVO_DEVICE_CODE ${OCTAVO_DEVICE_CODE} "${embedded}" PARENT_SCOPE)
   endfunction()
 
   if(OCTAVO_NVCC)
     octavo_device_rule(cubin sm_90a "${OCTAVO_NVCC}" cubin)
-    octavo_device_rule(ptx sm_80 "${OCTAVO_NVCC}" ptx)
+    octavo_device_rule(ptx sm_80 "${OCTAVO_NVCC}" ptx JOB_POOL octavo_device)
   endif()
   if(OCTAVO_ZIG)
-    octavo_device_rule(amdgpu gfx942 "${OCTAVO_ZIG}" co)
-    octavo_device_rule(amdgpu gfx950 "${OCTAVO_ZIG}" co)
+    octavo_device_rule(amdgpu gfx942 "${OCTAVO_ZIG}" co JOB_POOL octavo_device)
+    octavo_device_rule(amdgpu gfx950 "${OCTAVO_ZIG}" co JOB_POOL octavo_device)
   endif()
   if(OCTAVO_DEVICE STREQUAL "ON")
     add_custom_target(device_code ALL DEPENDS ${OCTAVO_DEVICE_CODE})
@@ -58,7 +68,7 @@ set(OCTAVO_DEVICE_EMBEDDED "")
 if(OCTAVO_DEVICE STREQUAL "ON")
   set(OCTAVO_DEVICE_EMBEDDED ${OCTAVO_DEVICE_CODE})
 elseif(OCTAVO_DEVICE STREQUAL "AUTO" AND OCTAVO_DEVICE_FROM)
-  file(GLOB OCTAVO_DEVICE_EMBEDDED "${OCTAVO_DEVICE_FROM}/octavo_*.cubin" "${OCTAVO_DEVICE_FROM}/octavo_*.ptx" "${OCTAVO_DEVICE_FROM}/octavo_*.co")
+  file(GLOB OCTAVO_DEVICE_EMBEDDED "${OCTAVO_DEVICE_FROM}/octavo_*.fatbin" "${OCTAVO_DEVICE_FROM}/octavo_*.co")
   if(NOT OCTAVO_DEVICE_EMBEDDED)
     message(FATAL_ERROR "OCTAVO_DEVICE_FROM: no code for GPUs in ${OCTAVO_DEVICE_FROM}")
   endif()

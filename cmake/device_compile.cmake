@@ -21,6 +21,15 @@ function(run log)
   endif()
 endfunction()
 
+# pack(kind sm file): octavo_<arch>.fatbin beside OUT, the form that the library embeds: the driver unpacks it (zstd, a tenth of the size) when it loads it.
+function(pack kind sm file)
+  get_filename_component(bin "${COMPILER}" REALPATH)
+  get_filename_component(bin "${bin}" DIRECTORY)
+  string(REGEX REPLACE "\\.[a-z]+$" ".fatbin" packed "${OUT}")
+  run("${OUT}.pack.log" "${bin}/fatbinary" -64 "--create=${packed}.part" --compress-all --compress-mode=size "--image3=kind=${kind},sm=${sm},file=${file}")
+  file(RENAME "${packed}.part" "${packed}")
+endfunction()
+
 # A file appears under its name only once it has passed.
 set(made "${OUT}.part")
 if(KIND STREQUAL "cubin")
@@ -36,6 +45,8 @@ if(KIND STREQUAL "cubin")
     file(RENAME "${OUT}.log.summary" "${OUT}.log.summary.own")
   endif()
   device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
+  string(REPLACE "sm_" "" sm "${ARCH}")
+  pack(elf "${sm}" "${made}")
 elseif(KIND STREQUAL "ptx")
   # The driver compiles it on newer chips; here the assembler does, for the oldest one, so that no user is the first to see an error.
   string(REPLACE "sm_" "compute_" virtual "${ARCH}")
@@ -46,6 +57,8 @@ elseif(KIND STREQUAL "ptx")
   run("${OUT}.log" "${bin}/ptxas" "-arch=${ARCH}" -O3 -v "${made}" -o "${OUT}.cubin")
   file(REMOVE "${OUT}.cubin")
   device_report(ptxas "${OUT}.log" "${ROOT}/src/device/kernels.def" 49152)
+  string(REPLACE "sm_" "" sm "${ARCH}")
+  pack(ptx "${sm}" "${made}")
 else()
   get_filename_component(zig "${COMPILER}" DIRECTORY)
   # By way of assembly: with -c, clang -x hip calls whatever lld the system has. The assembly also is what the tests' simulator reads.
