@@ -6,18 +6,19 @@
  * (1,400 cycles of a scheduler), and 64 KB of 16-bit operands, which come from L2 (pages of 8 bits: 32 KB) in as many cycles as there are products if
  * nothing waits. So everything must overlap.
  *
- * Two warpgroups multiply, 64 vectors each: S = Q K^T from shared memory; P stays in registers, where the sums of S are what the next product takes, and
- * meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of the next tile is asked for before P V of this one, so that the
- * exponentials run under both. The maximum moves only when a score passes it by 2^8. A third warpgroup brings the tiles (extend_load_sm90a.h). Work goes
- * from the last rows of a batch to the first, since they see the most keys. Stored NaN and infinities need no look in the loop: a row whose sums are no
- * numbers although its weights are is done once more, key by key, where only what it sees counts (ext_solo; slow, and rare).
+ * Two warpgroups multiply, 64 vectors each: S = Q K^T, Q in registers at 128 dims, so that shared memory has its bandwidth for K and V; P stays in
+ * registers, where the sums of S are what the next product takes, and meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of
+ * the next tile is asked for before P V of this one, so that the exponentials run under both. The maximum moves only when a score passes it by 2^8. Eight more
+ * warps (above 192 dims four) bring the tiles (extend_load_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
+ * a batch to the first, since they see the most keys; beside a step of decodes it finds no tasks and ends. Stored NaN and infinities need no look in the loop:
+ * a row whose sums are no numbers although its weights are is done once more, key by key, where only what it sees counts (ext_solo; slow, and rare).
  *
- * The ladder, TFLOP/s of 32/8 x 128, 16,384 rows, bf16 and e4m3 pages (other kernels: 72, 75):
+ * The ladder, TFLOP/s of 32/8 x 128, 16,384 rows, bf16 and e4m3 pages (other kernels: 72, 76):
  *   copies by four warps, 33 instructions each; a fence before each product       262, 269
  *   two warps a side, 7 instructions a copy, 8-bit tiles in registers ahead       331, 283
- * Those had tiles of 128 keys and spilled 460 to 520 bytes; 64 keys above 64 dims do not, and have not been timed.
- * By leaving parts out: without loads 583, without loads and weights 721, without weights 359. So the loads are what it waits for: a warp has one tile on
- * its way, from the end of the one before to the announcement, and two stages leave no room for more at these sizes.
+ *   four warps a side; a barrier counts the copies' ends, nobody waits for them   482, 448   with tiles of 128 keys, which spill
+ *   tiles of 64 keys in rings of four, q in registers; nothing spills             474, 425
+ * Before the last two, by leaving parts out: without loads 583, without loads and weights 721, without weights 359: the loads were what it waited for.
  *
  * Threads: blocks share nothing; lanes of a block meet at barriers in shared memory. */
 #ifndef OCT_CUDA_ATTN_EXTEND_SM90A_H
@@ -26,13 +27,20 @@
 #include "cuda/extend_rows_sm90a.h"
 #include "cuda/sm90a_score.h"
 
-/* S = Q K^T of a tile. */
-DEV void ext_scores(uint64_t q, uint64_t k_at, const ext_kind k, float *s)
+/* S = Q K^T of a tile. Q: held, [dim_k / 16][4], or in shared memory. */
+DEV void ext_scores(const uint32_t *held, uint64_t q, uint64_t k_at, const ext_kind k, float *s)
 {
+    if (!k.is_held) {
+        q = as_it_is_u64(q);   /* or each step's would be kept */
+    }
     UNROLL
     for (uint32_t i = 0; i < k.dim_k / 16; i++) {
         const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i / 4 * (k.keys * 128 / 16) + i % 4 * 2;
-        if (k.keys == 64) {
+        if (k.is_held && k.keys == 64) {
+            wg_mma_scores_64(s, held + 4 * i, b, i == 0, k.is_bf16);
+        } else if (k.is_held) {
+            wg_mma_scores_128(s, held + 4 * i, b, i == 0, k.is_bf16);
+        } else if (k.keys == 64) {
             wg_mma_shared_64(s, a, b, i == 0, k.is_bf16);
         } else if (k.keys == 80) {
             wg_mma_shared_80(s, a, b, i == 0, k.is_bf16);
@@ -127,7 +135,9 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
                 for (uint32_t h = 0; h < 2; h++) {
                     UNROLL
                     for (uint32_t c = 0; c < k.keys / 16; c += 2) {
-                        const uint32_t bits = ext_mask_word(t, r, r->row[h], base + (int32_t)c * 16) >> (t->lane % 4 * 2);
+                        uint32_t key = (uint32_t)base + c * 16;
+                        wg_hold_u32(&key, 1);   /* or the words' places would all be reckoned at once */
+                        const uint32_t bits = ext_mask_word(t, r, r->row[h], (int32_t)key) >> (t->lane % 4 * 2);
                         UNROLL
                         for (uint32_t i = 0; i < 8 && c * 4 + i < blocks * 2; i++) {
                             float *x = s + c * 8 + i / 2 * 4 + 2 * h + i % 2;
@@ -169,7 +179,6 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
             exponent = exponent > 252 ? 252 : exponent;
             grow = state->unit * oct__f32_of_bits((254 - exponent) << 23);
             state->unit = oct__f32_of_bits(exponent << 23);
-            state->inverse = oct__f32_of_bits((254 - exponent) << 23);
             moves = 1;
         }
     }
@@ -190,9 +199,10 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
         state->z[h] = fma_f32(state->z[h], keep, sum[0] + sum[1]);
     }
     if (t->has_v_scale) {
+        const float inverse = oct__f32_of_bits((254u << 23) - oct__f32_to_bits(state->unit));
         UNROLL
         for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[k.keys + 8 * b]) * state->inverse, y = SGET(scale[k.keys + 8 * b + 1]) * state->inverse;
+            const float x = SGET(scale[k.keys + 8 * b]) * inverse, y = SGET(scale[k.keys + 8 * b + 1]) * inverse;
             s[4 * b] *= x;
             s[4 * b + 1] *= y;
             s[4 * b + 2] *= x;
@@ -209,6 +219,13 @@ DEV void ext_pack(const float *s, const ext_kind k, uint32_t *weight)
     for (uint32_t i = 0; i < k.keys / 4; i++) {
         weight[i] = k.is_bf16 ? pack_bf16(s[2 * i], s[2 * i + 1]) : pack_f16(s[2 * i], s[2 * i + 1]);
     }
+}
+
+/* Tile n of a side is there. */
+DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
+{
+    bar_wait(ext_bar(t, kind, stage), n / t->stages & 1);
+    proxy_fence();   /* copies have none of their own */
 }
 
 /* All warps of a consuming warpgroup have read a side's tile. */
@@ -260,16 +277,24 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
 {
     const uint32_t group = t->warp / 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.dim_k * 2));
-    uint32_t n = 0, n_v = 0;   /* tiles of K and V so far */
+    uint32_t n = 0;   /* tiles so far */
     NO_UNROLL
     for (uint32_t i = (uint32_t)block_id(); i < t->n_tasks_tiles; i += (uint32_t)block_count()) {
         ext_rows r;
         ext_state state;
         float o[128], s[64];
-        uint32_t weight[32];
+        uint32_t weight[32], q[32];
         ext_take_rows(t, ext_work(t, i), &r);
         ext_bring_q(t, &r, k, &state);
-        named_sync(1 + group, 128);   /* q is there */
+        if (k.is_held) {
+            UNROLL
+            for (uint32_t c = 0; c < k.dim_k / 8; c++) {
+                q[2 * c] = shared_read_4(ext_q_spot(t, k, t->lane / 4, c) + t->lane % 4 * 4);
+                q[2 * c + 1] = shared_read_4(ext_q_spot(t, k, t->lane / 4 + 8, c) + t->lane % 4 * 4);
+            }
+        } else {
+            named_sync(1 + group, 128);   /* q is there */
+        }
         UNROLL
         for (uint32_t h = 0; h < 2; h++) {
             state.m[h] = -SM90_FAR;
@@ -277,7 +302,6 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             state.alpha[h] = 1.0f;
         }
         state.unit = t->has_v_scale ? 0.0f : 1.0f;
-        state.inverse = state.unit;
         UNROLL
         for (uint32_t d = 0; d < k.dim_v / 2; d++) {
             o[d] = 0.0f;
@@ -286,10 +310,10 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
-            uint32_t stage = n % EXTEND_STAGES;
-            bar_wait(ext_bar(t, 0, stage), n / EXTEND_STAGES & 1);
+            uint32_t stage = n % k.stages, n_v = n;   /* of V */
+            ext_take(t, 0, stage, n);
             wg_begin();
-            ext_scores(q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
+            ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
             wg_end();
             wg_wait(0);
             wg_hold_f32(s, k.keys / 2);
@@ -304,17 +328,17 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             n++;
             NO_UNROLL
             for (base -= (int32_t)k.keys; base >= first; base -= (int32_t)k.keys) {
-                const uint32_t v_stage = n_v % EXTEND_STAGES;
-                stage = n % EXTEND_STAGES;
-                bar_wait(ext_bar(t, 0, stage), n / EXTEND_STAGES & 1);
-                    wg_hold_f32(s, k.keys / 2);
+                const uint32_t v_stage = n_v % k.stages;
+                stage = n % k.stages;
+                ext_take(t, 0, stage, n);
+                wg_hold_f32(s, k.keys / 2);
                 wg_hold_u32(weight, k.keys / 4);
                 wg_hold_f32(o, k.dim_v / 2);
                 wg_begin();
-                ext_scores(q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
+                ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
                 wg_end();
-                bar_wait(ext_bar(t, 2, v_stage), n_v / EXTEND_STAGES & 1);
-                    wg_hold_u32(weight, k.keys / 4);
+                ext_take(t, 2, v_stage, n_v);
+                wg_hold_u32(weight, k.keys / 4);
                 wg_hold_f32(o, k.dim_v / 2);
                 wg_begin();
                 ext_sums(weight, wg_columns(t->base + t->at.v + v_stage * (k.keys * k.dim_v * 2), k.keys * 128), k, o);
@@ -342,8 +366,8 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 n++;
                 n_v++;
             }
-            const uint32_t v_stage = n_v % EXTEND_STAGES;
-            bar_wait(ext_bar(t, 2, v_stage), n_v / EXTEND_STAGES & 1);
+            const uint32_t v_stage = n_v % k.stages;
+            ext_take(t, 2, v_stage, n_v);
             wg_hold_u32(weight, k.keys / 4);
             wg_hold_f32(o, k.dim_v / 2);
             wg_begin();
@@ -352,10 +376,18 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             wg_wait(0);
             wg_hold_f32(o, k.dim_v / 2);
             ext_release(t, 3, v_stage);
-            n_v++;
         }
         named_sync(1 + group, 128);   /* q has been read: its place takes the rows */
-        ext_send(t, &r, k, &state, o);
+        wg_hold_f32(o, k.dim_v / 2);   /* or the first of them would wait in memory */
+        ext_block own = *t;
+        wg_hold_u32(&own.lane, 1);   /* places that nothing needs before: reckoned here, not kept through the loop */
+        wg_hold_u32(&own.warp, 1);
+        if (k.dim_v > 128) {   /* what of the rows only the end needs would take registers from the sums */
+            uint32_t again = i;
+            wg_hold_u32(&again, 1);
+            ext_take_rows(&own, ext_work(&own, again), &r);
+        }
+        ext_send(&own, &r, k, &state, o);
         named_sync(1 + group, 128);
     }
 }
@@ -366,7 +398,7 @@ DEV void ext_blank(const ext_block *t, const ext_kind k)
     const u32x4 none = { 0, 0, 0, 0 };
     const uint32_t from = t->p->layer.k.dim == k.dim_k ? t->at.v : t->at.k, to = t->p->layer.v.dim == k.dim_v ? (from == t->at.k ? t->at.v : from) : t->at.q;
     NO_UNROLL
-    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES * 16) {
+    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES(k.dim_k) * 16) {
         shared_write_16(t->base + at, none);
     }
     proxy_fence();
@@ -379,45 +411,58 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     t.p = p;
     t.warp = warp_uniform(tid() / WARP);
     t.lane = tid() % WARP;
+    t.stages = k.stages;
     t.shared = shared;
-    t.at = oct__extend_shared_of(k.dim_k, k.dim_v, k.keys);
+    t.at = oct__extend_shared_of(k.dim_k, k.dim_v);
     t.base = shared_at_of(shared);
     t.n_tasks_tiles = GET(p->plan->n_tasks[p->op]) * p->n_head_tiles;
+    if (block_id() >= t.n_tasks_tiles) {   /* all of them, beside a step of decodes */
+        return;
+    }
     t.has_k_scale = layer->k.scale_mode == OCT_SCALE_TOKEN_HEAD;
     t.has_v_scale = layer->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
     const ext_side k_side = ext_side_of(&t, &layer->k, 1, k.dim_k), v_side = ext_side_of(&t, &layer->v, 0, k.dim_v);
     ext_blank(&t, k);
     if (tid() == 0) {
         UNROLL
-        for (uint32_t i = 0; i < EXTEND_STAGES; i++) {
-            bar_init(ext_bar(&t, 0, i), 2);
+        for (uint32_t i = 0; i < k.stages; i++) {
+            bar_init(ext_bar(&t, 0, i), ext_arrivals(&k_side, k));
             bar_init(ext_bar(&t, 1, i), OCT__EXTEND_GROUPS * 4);
-            bar_init(ext_bar(&t, 2, i), 2);
+            bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side, k));
             bar_init(ext_bar(&t, 3, i), OCT__EXTEND_GROUPS * 4);
         }
     }
     block_sync();
     if (t.warp >= OCT__EXTEND_GROUPS * 4) {
-        registers_fewer(136);   /* the three warpgroups began with 168 each, and no more than that is there to share */
+        if (k.loaders == 4) {   /* four warpgroups began with 128 registers each, three with 168, and no more than that is there to share */
+            registers_fewer(72);
+        } else {
+            registers_fewer(80);
+        }
         t.warp -= OCT__EXTEND_GROUPS * 4;
-        if (t.warp < 2) {
+        if (t.warp < k.loaders) {
             ext_load(&t, &k_side, 1, k.dim_k, k);
         } else {
             ext_load(&t, &v_side, 0, k.dim_v, k);
         }
     } else {
-        registers_more(184);
+        if (k.loaders == 4) {
+            registers_more(184);
+        } else {
+            registers_more(216);
+        }
         ext_multiply(&t, k);
     }
 }
 
 /* attn_extend_sm90a_<products>_<dims of K>_<of V> */
-#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                        \
-    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES, 1, oct__attn_params)            \
-    {                                                                                                      \
-        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k), is_bf16 };                            \
-        SHARED_DYNAMIC(uint8_t, shared);                                                                   \
-        ext_blocks(p, shared, kind);                                                                       \
+#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                                          \
+    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES(dim_k), 1, oct__attn_params)                      \
+    {                                                                                                                        \
+        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k), OCT__EXTEND_STAGES(dim_k), OCT__EXTEND_LOADERS(dim_k), \
+                                EXTEND_PARTS(dim_k, is_bf16), EXTEND_IS_HELD(dim_k), is_bf16 };                              \
+        SHARED_DYNAMIC(uint8_t, shared);                                                                                     \
+        ext_blocks(p, shared, kind);                                                                                         \
     }
 EXTEND_KERNEL(f16, 0, 64, 64)
 EXTEND_KERNEL(bf16, 1, 64, 64)
@@ -425,5 +470,7 @@ EXTEND_KERNEL(f16, 0, 192, 128)
 EXTEND_KERNEL(bf16, 1, 192, 128)
 EXTEND_KERNEL(f16, 0, 128, 128)
 EXTEND_KERNEL(bf16, 1, 128, 128)
+EXTEND_KERNEL(f16, 0, 256, 256)
+EXTEND_KERNEL(bf16, 1, 256, 256)
 
 #endif

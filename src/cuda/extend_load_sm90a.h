@@ -1,7 +1,7 @@
-/* extend_load_sm90a.h: the warpgroup of attn_extend_sm90a.h that brings the keys: from pages to 16 bits in shared memory, in the order in which the
- * matrix units read them. Two of its warps bring K and two bring V, each half of a tile's keys, so that neither waits for the other; a warp's lanes find the
- * pages of its keys a tile ahead. Elements of 16 bits are copied past the registers; those of 8 bits come to registers a tile ahead of their use and become
- * f16 (bf16 beside bf16) on their way. */
+/* extend_load_sm90a.h: the warpgroups of attn_extend_sm90a.h that bring the keys: from pages to 16 bits in shared memory, in the order in which the
+ * matrix units read them. Four warps bring K and four V, each its part of a tile's keys, at most one a lane; their lanes find the pages a
+ * tile ahead. Elements of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends; those of 8 bits come to registers a
+ * tile ahead of their use and become f16 (bf16 beside bf16) on their way. */
 #ifndef OCT_CUDA_EXTEND_LOAD_SM90A_H
 #define OCT_CUDA_EXTEND_LOAD_SM90A_H
 
@@ -10,13 +10,19 @@
 #include "device/extend_sm90a.h"
 #include "device/tile.h"
 
-#define EXTEND_STAGES OCT__EXTEND_STAGES
-#define EXTEND_HELD 64u             /* words of half a side of a tile that a lane holds */
-#define EXTEND_SUBS 2u              /* keys of a lane */
+#define EXTEND_HELD 32u             /* the most words of its part of a tile that a lane holds */
+
+/* What fits the registers: above 192 dims a loader's 8-bit elements come in parts, of which it holds the first a tile ahead; q only beside 64 keys' scores and
+ * 128 dims of output. */
+#define EXTEND_PARTS(dim_k, is_bf16) ((dim_k) <= 192 ? 1u : (is_bf16) ? 4u : 2u)
+#define EXTEND_IS_HELD(dim_k) ((dim_k) == 128)
 
 /* What a kernel is compiled for; every field a constant. */
 typedef struct ext_kind {
     uint32_t dim_k, dim_v, keys;
+    uint32_t stages, loaders;       /* tiles of a ring; warps a side */
+    uint32_t parts;                 /* in which a loader holds its 8-bit elements */
+    uint32_t is_held;               /* q in registers; else in shared memory, for the instructions */
     uint32_t is_bf16;               /* products of bf16; else of f16 */
 } ext_kind;
 
@@ -29,12 +35,13 @@ typedef struct ext_block {
     shared_at base;
     uint32_t n_tasks_tiles;         /* tasks x head tiles */
     uint32_t has_k_scale, has_v_scale;
+    uint32_t stages;
 } ext_block;
 
 /* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty. */
 DEV shared_at ext_bar(const ext_block *t, uint32_t kind, uint32_t stage)
 {
-    return t->base + t->at.bars + (kind * EXTEND_STAGES + stage) * 8;
+    return t->base + t->at.bars + (kind * t->stages + stage) * 8;
 }
 
 /* Of the block's work i: longest first, since later rows see more keys. */
@@ -59,14 +66,14 @@ typedef struct ext_stream {
     uint32_t head_kv;
     const int32_t *pages;
     uint32_t is_found;
-    int32_t page[EXTEND_SUBS];      /* the lane's keys', just asked for; -1: it has none */
-    uint32_t token[EXTEND_SUBS];
+    int32_t page;                   /* the lane's key's, just asked for; -1: it has none */
+    uint32_t token;
 } ext_stream;
 
-/* Where the lane's keys of a tile lie, on the warp's side; 0: not there. */
+/* Where the lane's key of a tile lies, on the warp's side; 0: not there. */
 typedef struct ext_place {
-    uint64_t at[EXTEND_SUBS];
-    float k_scale[EXTEND_SUBS], v_scale[EXTEND_SUBS];
+    uint64_t at;
+    float k_scale, v_scale;
     uint32_t is_found;
 } ext_place;
 
@@ -88,20 +95,16 @@ DEV void ext_open(const ext_block *t, ext_stream *s, const ext_kind k)
     }
 }
 
-/* Asks for the page ids of the lane's keys of the tile at hand. */
+/* Asks for the page id of the lane's key of the tile at hand. */
 DEV void ext_find(const ext_block *t, ext_stream *s, const ext_kind k)
 {
-    const uint32_t each = k.keys / 2, page_size = t->p->layer.page_size;
+    const uint32_t each = k.keys / k.loaders, page_size = t->p->layer.page_size;
+    const int32_t key = s->base + (int32_t)(t->warp % k.loaders * each + t->lane);
     s->is_found = s->work < t->n_tasks_tiles;
-    UNROLL
-    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
-        const uint32_t own = i * 32 + t->lane;
-        const int32_t key = s->base + (int32_t)(t->warp % 2 * each + own);
-        s->page[i] = -1;
-        if (s->is_found && own < each && key >= s->key0 && key < s->key1) {
-            s->page[i] = GET(s->pages[(uint32_t)key / page_size]);
-            s->token[i] = (uint32_t)key % page_size;
-        }
+    s->page = -1;
+    if (s->is_found && t->lane < each && key >= s->key0 && key < s->key1) {
+        s->page = GET(s->pages[(uint32_t)key / page_size]);
+        s->token = (uint32_t)key % page_size;
     }
 }
 
@@ -114,25 +117,22 @@ DEV void ext_next(const ext_block *t, ext_stream *s, const ext_kind k)
     }
 }
 
-/* Addresses of the tile whose page ids were asked for last. */
+/* The lane's place in the tile whose page id was asked for last. */
 DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t head_kv, const ext_side *side, uint32_t is_k)
 {
     const oct__dev_layer *layer = &t->p->layer;
     ext_place at;
     at.is_found = s->is_found;
-    UNROLL
-    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
-        at.at[i] = 0;
-        at.k_scale[i] = at.v_scale[i] = 0.0f;
-        if (s->page[i] >= 0) {
-            at.at[i] = (uint64_t)(uintptr_t)side->side->base +
-                       (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page[i], s->token[i], head_kv) * side->size;
-            if (is_k && t->has_k_scale) {
-                at.k_scale[i] = token_scale(&layer->k, layer->heads, s->page[i], s->token[i], head_kv);
-            }
-            if (is_k && t->has_v_scale) {
-                at.v_scale[i] = token_scale(&layer->v, layer->heads, s->page[i], s->token[i], head_kv);
-            }
+    at.at = 0;
+    at.k_scale = at.v_scale = 0.0f;
+    if (s->page >= 0) {
+        at.at = (uint64_t)(uintptr_t)side->side->base +
+                (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page, s->token, head_kv) * side->size;
+        if (is_k && t->has_k_scale) {
+            at.k_scale = token_scale(&layer->k, layer->heads, s->page, s->token, head_kv);
+        }
+        if (is_k && t->has_v_scale) {
+            at.v_scale = token_scale(&layer->v, layer->heads, s->page, s->token, head_kv);
         }
     }
     return at;
@@ -150,7 +150,7 @@ DEV uint32_t ext_lanes_of_row(const uint32_t row_bytes)
     return row_bytes <= 64 ? 4 : row_bytes <= 128 ? 8 : row_bytes <= 256 ? 16 : 32;
 }
 
-/* How a warp's lanes share the rows of its half of a tile: turn i brings rows [i * rows, (i + 1) * rows). */
+/* How a warp's lanes share the rows of its part of a tile: turn i brings rows [i * rows, (i + 1) * rows). */
 typedef struct ext_turns {
     uint32_t rows, row, chunk;      /* of a turn; the lane's */
     uint32_t is_within;
@@ -159,15 +159,15 @@ typedef struct ext_turns {
 } ext_turns;
 
 /* size: bytes of an element. An 8-bit chunk becomes two, whose places differ in bit 4. */
-DEV ext_turns ext_turns_of(const ext_block *t, const ext_side *s, shared_at to, const uint32_t size, const uint32_t dim, const uint32_t keys)
+DEV ext_turns ext_turns_of(const ext_block *t, const ext_side *s, shared_at to, const uint32_t size, const uint32_t dim, const ext_kind k)
 {
-    const uint32_t lanes = ext_lanes_of_row(dim * size), each = keys / 2;
+    const uint32_t lanes = ext_lanes_of_row(dim * size), each = k.keys / k.loaders;
     ext_turns u;
     u.rows = 32 / lanes;
     u.row = t->lane / lanes;
     u.chunk = t->lane % lanes;
     u.is_within = u.chunk * 16 < s->side->dim * size;
-    u.own = to + t->warp % 2 * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, keys);
+    u.own = to + t->warp % k.loaders * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, k.keys);
     u.offset = u.chunk * s->chunk_stride;
     return u;
 }
@@ -178,25 +178,20 @@ DEV shared_at ext_turn_place(const ext_turns *u, const uint32_t turn)
     return (u->own ^ (turn * u->rows % 8 * 16)) + turn * u->rows * 128;
 }
 
-/* Whether all keys of the warp's half are there. */
-DEV uint32_t ext_is_whole(const ext_block *t, const uint64_t *own, const uint32_t keys)
+/* Whether all keys of the warp's part are there. */
+DEV uint32_t ext_is_whole(const ext_block *t, uint64_t own, const ext_kind k)
 {
-    uint32_t lacks = 0;
-    UNROLL
-    for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
-        lacks |= own[i] == 0 && i * 32 + t->lane < keys / 2;
-    }
-    return !warp_any(lacks);
+    return !warp_any(own == 0 && t->lane < k.keys / k.loaders);
 }
 
 /* Rows of 16 bits: copies. */
-DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t dim, const uint32_t keys)
+DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at to, const uint32_t dim, const ext_kind k)
 {
-    const ext_turns u = ext_turns_of(t, s, to, 2, dim, keys);
-    if (ext_is_whole(t, own, keys)) {
+    const ext_turns u = ext_turns_of(t, s, to, 2, dim, k);
+    if (ext_is_whole(t, own, k)) {
         UNROLL
-        for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
-            const uint64_t at = warp_shuffle_u64(own[i * u.rows / 32], i * u.rows % 32 + u.row) + u.offset;
+        for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+            const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row) + u.offset;
             if (u.is_within) {
                 async_load_16(ext_turn_place(&u, i), (const void *)(uintptr_t)at);
             }
@@ -204,8 +199,8 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, sh
         return;
     }
     NO_UNROLL
-    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
-        const uint64_t at = warp_shuffle_u64(i * u.rows < 32 ? own[0] : own[1], i * u.rows % 32 + u.row);
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+        const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row);
         if (u.is_within) {
             async_load(ext_turn_place(&u, i), (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
         }
@@ -213,12 +208,12 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, sh
 }
 
 /* Rows of 8 bits: into registers. */
-DEV void ext_hold(const ext_block *t, const ext_side *s, const uint64_t *own, const uint32_t dim, const uint32_t keys, uint32_t *held)
+DEV void ext_hold(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t part, const uint32_t dim, const ext_kind k, uint32_t *held)
 {
-    const ext_turns u = ext_turns_of(t, s, 0, 1, dim, keys);
+    const ext_turns u = ext_turns_of(t, s, 0, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
-        const uint64_t at = warp_shuffle_u64(own[i * u.rows / 32], i * u.rows % 32 + u.row);
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
+        const uint64_t at = warp_shuffle_u64(own, part * (k.keys / k.loaders / k.parts) + i * u.rows + u.row);
         u32x4 v = { 0, 0, 0, 0 };
         if (u.is_within && at != 0) {
             v = global_load_16((const void *)(uintptr_t)(at + u.offset));
@@ -243,25 +238,25 @@ DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t
 }
 
 /* ... and from there. */
-DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t dtype, const uint32_t dim, const uint32_t keys,
-                     const uint32_t is_bf16)
+DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dtype, const uint32_t dim,
+                     const ext_kind k)
 {
-    const ext_turns u = ext_turns_of(t, s, to, 1, dim, keys);
+    const ext_turns u = ext_turns_of(t, s, to, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < keys / 2 / u.rows; i++) {
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
         uint32_t word[8];
         UNROLL
         for (uint32_t w = 0; w < 4; w++) {
             to_16(held[4 * i + w], dtype, word + 2 * w);
         }
-        if (is_bf16) {
+        if (k.is_bf16) {
             UNROLL
             for (uint32_t w = 0; w < 8; w++) {
                 word[w] = ext_bf16_of_f16(word[w]);
             }
         }
         if (u.is_within) {
-            const shared_at place = ext_turn_place(&u, i);
+            const shared_at place = ext_turn_place(&u, part * (k.keys / k.loaders / u.rows / k.parts) + i);
             ext_write_16(place, word[0], word[1], word[2], word[3]);
             ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
         }
@@ -269,21 +264,21 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
 }
 
 /* Rows that lie anyhow. */
-DEV void ext_gather(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t keys, const uint32_t is_bf16)
+DEV void ext_gather(const ext_block *t, const ext_side *s, uint64_t own, shared_at to, const ext_kind k)
 {
-    const uint32_t eights = s->side->dim / 8, each = keys / 2;
+    const uint32_t eights = s->side->dim / 8, each = k.keys / k.loaders;
     NO_UNROLL
     for (uint32_t e = 0; e < (each * eights + WARP - 1) / WARP; e++) {
         const uint32_t i = e * WARP + t->lane, row = i / eights, chunk = i % eights;
-        const uint64_t low = warp_shuffle_u64(own[0], row % 32), high = warp_shuffle_u64(own[1], row % 32), at = row < 32 ? low : high;
+        const uint64_t at = warp_shuffle_u64(own, row % 32);
         float x[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
         if (row < each) {
             if (at != 0) {
                 const uint64_t offset = s->chunk_stride == 16 ? chunk * 8 * s->size : chunk * 8 * s->size / 16 * s->chunk_stride + chunk * 8 * s->size % 16;
                 load_eight((const void *)(uintptr_t)(at + offset), s->side->dtype, x);
             }
-            const shared_at place = to + ext_spot(t->warp % 2 * each + row, chunk, keys);
-            if (is_bf16) {
+            const shared_at place = to + ext_spot(t->warp % k.loaders * each + row, chunk, k.keys);
+            if (k.is_bf16) {
                 ext_write_16(place, pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
             } else {
                 ext_write_16(place, pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]), pack_f16(x[6], x[7]));
@@ -298,22 +293,43 @@ DEV uint32_t ext_is_copied(const ext_side *s)
     return s->is_wide && s->size == 2;
 }
 
-/* The warp's half of a side's tile. */
-DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, const uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
+/* Arrivals that make a side's tile full. */
+DEV uint32_t ext_arrivals(const ext_side *s, const ext_kind k)
+{
+    return k.loaders * (ext_is_copied(s) ? 33 : 1);
+}
+
+/* What is held of the warp's part of a tile. */
+DEV void ext_convert_any(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dim, const ext_kind k)
+{
+    if (s->side->dtype == OCT_DTYPE_E4M3FN) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FN, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_I8) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_I8, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E5M2, dim, k);
+    } else {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FNUZ, dim, k);
+    }
+}
+
+/* The warp's part of a side's tile. */
+DEV void ext_put(const ext_block *t, const ext_side *s, uint64_t own, uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
 {
     if (ext_is_copied(s)) {
-        ext_copy(t, s, own, to, dim, k.keys);
-        async_commit();
+        ext_copy(t, s, own, to, dim, k);
     } else if (!s->is_wide) {
-        ext_gather(t, s, own, to, k.keys, k.is_bf16);
-    } else if (s->side->dtype == OCT_DTYPE_E4M3FN) {
-        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FN, dim, k.keys, k.is_bf16);
-    } else if (s->side->dtype == OCT_DTYPE_I8) {
-        ext_convert(t, s, held, to, OCT_DTYPE_I8, dim, k.keys, k.is_bf16);
-    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
-        ext_convert(t, s, held, to, OCT_DTYPE_E5M2, dim, k.keys, k.is_bf16);
+        ext_gather(t, s, own, to, k);
+    } else if (k.parts == 1) {
+        ext_convert_any(t, s, held, to, 0, dim, k);
     } else {
-        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FNUZ, dim, k.keys, k.is_bf16);
+        NO_UNROLL
+        for (uint32_t part = 0; part < k.parts; part++) {
+            if (part > 0) {
+                ext_hold(t, s, own, part, dim, k, held);
+            }
+            ext_convert_any(t, s, held, to, part, dim, k);
+        }
     }
 }
 
@@ -331,13 +347,17 @@ DEV ext_side ext_side_of(const ext_block *t, const oct__dev_side *side, uint32_t
     return s;
 }
 
-/* The warp's half of the tile is there. */
-DEV void ext_announce(const ext_block *t, const uint32_t is_k, uint32_t stage)
+/* The warp's part of the tile is there, or will be: whoever multiplies fences for copies itself. */
+DEV void ext_announce(const ext_block *t, shared_at full, uint32_t is_copied)
 {
-    proxy_fence();
+    if (is_copied) {
+        bar_arrive_loaded(full);
+    } else {
+        proxy_fence();
+    }
     warp_sync();
     if (t->lane == 0) {
-        bar_arrive(ext_bar(t, is_k ? 0 : 2, stage));
+        bar_arrive(full);
     }
 }
 
@@ -351,7 +371,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
     s.base = s.first = s.key0 = s.key1 = 0;
     s.head_kv = 0;
     s.pages = 0;
-    s.token[0] = s.token[1] = 0;
+    s.token = 0;
     ext_open(t, &s, k);
     ext_find(t, &s, k);
     head_kv = s.head_kv;
@@ -362,31 +382,22 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
         head_kv = s.head_kv;
     }
     if (holds) {
-        ext_hold(t, side, at.at, dim, k.keys, held);
+        ext_hold(t, side, at.at, 0, dim, k, held);
     }
     uint32_t n = 0;
     NO_UNROLL
     for (; at.is_found; n++) {
-        const uint32_t stage = n % EXTEND_STAGES, parity = (n / EXTEND_STAGES & 1) ^ 1;
+        const uint32_t stage = n % k.stages, parity = (n / k.stages & 1) ^ 1;
         bar_wait(ext_bar(t, is_k ? 1 : 3, stage), parity);
-        if (is_copied && n > 0) {   /* the tile before had all the while that this one's place was in use */
-            async_wait(0);
-            ext_announce(t, is_k, (n - 1) % EXTEND_STAGES);
-        }
         if (has_scales) {
-            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % 2 * (k.keys / 2) + t->lane;
-            UNROLL
-            for (uint32_t i = 0; i < EXTEND_SUBS; i++) {
-                if (i * 32 + t->lane < k.keys / 2) {
-                    SPUT(scale[i * 32], at.k_scale[i]);
-                    SPUT(scale[k.keys + i * 32], at.v_scale[i]);
-                }
+            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % k.loaders * (k.keys / k.loaders) + t->lane;
+            if (t->lane < k.keys / k.loaders) {
+                SPUT(scale[0], at.k_scale);
+                SPUT(scale[k.keys], at.v_scale);
             }
         }
         ext_put(t, side, at.at, held, side->ring + stage * (k.keys * dim * 2), dim, k);
-        if (!is_copied) {
-            ext_announce(t, is_k, stage);
-        }
+        ext_announce(t, ext_bar(t, is_k ? 0 : 2, stage), is_copied);
         at = ext_place_of(t, &s, head_kv, side, is_k);
         if (s.is_found) {
             ext_next(t, &s, k);
@@ -394,12 +405,8 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
             head_kv = s.head_kv;
         }
         if (holds) {
-            ext_hold(t, side, at.at, dim, k.keys, held);
+            ext_hold(t, side, at.at, 0, dim, k, held);
         }
-    }
-    if (is_copied && n > 0) {
-        async_wait(0);
-        ext_announce(t, is_k, (n - 1) % EXTEND_STAGES);
     }
 }
 

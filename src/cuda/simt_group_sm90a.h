@@ -34,6 +34,13 @@ DEV void shared_write_4(shared_at at, uint32_t v)
     asm volatile("st.shared.u32 [%0], %1;" : : "r"(at), "r"(v) : "memory");
 }
 
+DEV uint32_t shared_read_4(shared_at at)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
 DEV void bar_init(shared_at at, uint32_t n)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(at), "r"(n) : "memory");

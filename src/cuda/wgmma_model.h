@@ -20,6 +20,7 @@ typedef struct oct__simt_wg {
 
 #define shared_write_16(at, v) ((void)(*(u32x4 *)oct__simt_shared_write(oct__shared_place(at), 16, OCT__SITE) = (v)))
 #define shared_write_4(at, v) ((void)(*(uint32_t *)oct__simt_shared_write(oct__shared_place(at), 4, OCT__SITE) = (v)))
+#define shared_read_4(at) (*(const uint32_t *)oct__simt_shared_read(oct__shared_place(at), 4, OCT__SITE))
 #define bar_init(at, n) oct__simt_bar_init(at, n, OCT__SITE)
 #define bar_arrive(at) oct__simt_bar_arrive(at, 0, OCT__SITE)
 #define bar_arrive_loaded(at) oct__simt_bar_arrive(at, 1, OCT__SITE)
@@ -68,6 +69,10 @@ DEV void oct__simt_wg_mma(float *d, const uint32_t *a, uint64_t a_at, uint64_t b
     DEV void wg_mma_##n(float *d, const uint32_t *a, uint64_t b, uint32_t is_k_major, uint32_t is_bf16)                       \
     {                                                                                                                          \
         oct__simt_wg_mma(d, a, 0, b, n, 0, is_k_major, is_bf16, OCT__SITE);                                                    \
+    }                                                                                                                          \
+    DEV void wg_mma_scores_##n(float *d, const uint32_t *a, uint64_t b, uint32_t is_first, uint32_t is_bf16)                  \
+    {                                                                                                                          \
+        oct__simt_wg_mma(d, a, 0, b, n, is_first, 1, is_bf16, OCT__SITE);                                                      \
     }
 OCT__WG_MODEL(64)
 OCT__WG_MODEL(80)

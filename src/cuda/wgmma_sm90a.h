@@ -54,6 +54,24 @@ DEV void wg_mma_shared_64(float *d, uint64_t a, uint64_t b, const uint32_t is_fi
     }
 }
 
+#define OCT__WG_SCORES_64(type, first)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" OCT__WG_D64 "}, {%32,%33,%34,%35}, %36, " first ", 1, 1, 0;" \
+                 : OCT__WG_F64 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+DEV void wg_mma_scores_64(float *d, const uint32_t *a, uint64_t b, const uint32_t is_first, const uint32_t is_bf16)
+{
+    if (is_bf16) {
+        if (is_first) {
+            OCT__WG_SCORES_64("bf16", "0");
+        } else {
+            OCT__WG_SCORES_64("bf16", "1");
+        }
+    } else if (is_first) {
+        OCT__WG_SCORES_64("f16", "0");
+    } else {
+        OCT__WG_SCORES_64("f16", "1");
+    }
+}
+
 #define OCT__WG_64(type, trans)                                                                            \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" OCT__WG_D64 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, " trans ";" \
                  : OCT__WG_F64 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
@@ -105,6 +123,24 @@ DEV void wg_mma_shared_128(float *d, uint64_t a, uint64_t b, const uint32_t is_f
         OCT__WG_SHARED_128("f16", "0");
     } else {
         OCT__WG_SHARED_128("f16", "1");
+    }
+}
+
+#define OCT__WG_SCORES_128(type, first)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" OCT__WG_D128 "}, {%64,%65,%66,%67}, %68, " first ", 1, 1, 0;" \
+                 : OCT__WG_F128 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+DEV void wg_mma_scores_128(float *d, const uint32_t *a, uint64_t b, const uint32_t is_first, const uint32_t is_bf16)
+{
+    if (is_bf16) {
+        if (is_first) {
+            OCT__WG_SCORES_128("bf16", "0");
+        } else {
+            OCT__WG_SCORES_128("bf16", "1");
+        }
+    } else if (is_first) {
+        OCT__WG_SCORES_128("f16", "0");
+    } else {
+        OCT__WG_SCORES_128("f16", "1");
     }
 }
 

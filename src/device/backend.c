@@ -136,6 +136,9 @@ oct_status oct__backend_attn(oct__backend_plan *plan, const oct_attn_spec *spec,
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         oct__attn_params params;
         oct__dev_launch attend, finish;
+        if (!oct__dev_may_have(spec, &plan->workspace, op)) {
+            continue;
+        }
         oct__dev_pack_attn(spec, &plan->batch, args, &plan->workspace, plan->memory, op, &params, &attend, &finish);
         oct_status status = driver->table->launch(driver, &attend, &params, sizeof(params), args->stream);
         /* Where nothing can be split, be it into parts of the plan, there is nothing to finish. */

@@ -12,6 +12,7 @@ enum {
     GRID_Y_MAX = 65535,
     BLOCKS_PER_UNIT = 32,            /* of a grid; the rest is reached by striding */
     WANTED_PER_UNIT = 5,             /* blocks that splits aim for: a few rounds, so that uneven ones even out; more cost their beginnings and ends */
+    WANTED_PER_TEN_UNITS = 17,       /* the same of blocks that have a unit each: two rounds, and not quite, since what is cut evenly comes to a few more */
     SPLIT_KEYS_MIN = 256,            /* below this the finishing costs more than the waiting */
     PART_KEYS_MIN = 128,             /* of blocks that each take a part */
     PART_TASK_UNITS = 14,            /* params.h: task_units; some 10 us of one of three blocks that share an H200's multiprocessor */
@@ -20,6 +21,7 @@ enum {
     FIXED_DECODE_KEYS = 1024,        /* deterministic mode */
     FIXED_EXTEND_KEYS = 4096,
     FIXED_EXTEND_TILES = 64,
+    FINISHES_PER_BLOCK = 8,          /* of an extend whose blocks have a unit each */
     ALIGN = 256
 };
 #define NEVER_SPLIT UINT32_C(0x40000000)
@@ -244,6 +246,11 @@ static size_t place(size_t *at, uint64_t bytes)
     return here;
 }
 
+static uint32_t wanted_blocks(const oct__dev_chip *chip, const oct__dev_attn_shape *shape)
+{
+    return oct__dev_is_sm90a_extend(shape->kernel) ? chip->n_units * WANTED_PER_TEN_UNITS / 10 : chip->n_units * WANTED_PER_UNIT;
+}
+
 /* Tasks: every tile has one, and splits add theirs. With chosen splits of S keys, W keys in all and n = W / S wanted tasks, a tile is split
  * only when its span s is longer than S, and then into at most s / S + 2 < 3 s / S: fewer than 3 n in all. */
 static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_step_limits *limits, uint32_t op, oct__dev_workspace *w)
@@ -253,7 +260,7 @@ static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const 
     uint64_t tiles = rows / shape->tile_rows + limits->n_sequences;
     tiles = tiles < rows ? tiles : rows;
     const uint32_t fixed = fixed_keys(spec, op);
-    const uint64_t wanted = (uint64_t)chip->n_units * WANTED_PER_UNIT / shape->n_head_tiles + 1;
+    const uint64_t wanted = wanted_blocks(chip, shape) / shape->n_head_tiles + 1;
     uint64_t partials = 3 * wanted;
     if (fixed > 0) {
         partials = keys > fixed ? tiles * (keys / fixed + 2) : 0;
@@ -269,7 +276,9 @@ static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const 
     w->max_partials[op] = at_most_u32(partials);
     w->max_groups[op] = at_most_u32(partials / 2 < tiles ? partials / 2 : tiles);
     w->max_tasks[op] = at_most_u32(tiles + partials);
-    const uint64_t blocks = (uint64_t)w->max_tasks[op] * shape->n_head_tiles, most = (uint64_t)chip->n_units * BLOCKS_PER_UNIT;
+    /* Hopper's extend takes a multiprocessor for itself, so more blocks would come in rounds. */
+    const uint64_t blocks = (uint64_t)w->max_tasks[op] * shape->n_head_tiles;
+    const uint64_t most = (uint64_t)chip->n_units * (oct__dev_is_sm90a_extend(shape->kernel) ? 1 : BLOCKS_PER_UNIT);
     w->n_blocks[op] = (uint32_t)(blocks == 0 ? 1 : blocks < most ? blocks : most);
     if (w->n_parts[op] > 0) {
         w->n_blocks[op] = w->n_parts[op] * (shape->n_head_tiles / w->heads_a_block[op]);
@@ -330,6 +339,18 @@ static uint32_t window_of(const oct_attn_spec *spec)
     return spec->window_tokens < INT32_MAX ? spec->window_tokens : INT32_MAX;
 }
 
+/* As many rows as two of decode's tiles hold; more of them share the keys' bytes better in an extend's. */
+static int32_t decode_rows_max(const oct_attn_spec *spec, const oct__dev_workspace *w)
+{
+    const uint32_t group = spec->heads_q / spec->kv.heads, rows = 2 * w->shape[OCT__DEV_DECODE].tile_vectors / group;
+    return rows < 1 ? 1 : rows < DECODE_ROWS_MAX ? (int32_t)rows : DECODE_ROWS_MAX;
+}
+
+bool oct__dev_may_have(const oct_attn_spec *spec, const oct__dev_workspace *workspace, uint32_t op)
+{
+    return op == OCT__DEV_DECODE || spec->max_rows > decode_rows_max(spec, workspace);
+}
+
 void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_batch *batch, const oct__dev_workspace *workspace,
                         void *memory, oct__plan_params *params, oct__dev_launch *launch)
 {
@@ -340,9 +361,7 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
     params->plan = (oct__dev_plan *)(void *)(at + w->plan_at);
     params->causal = spec->causal;
     params->window = window_of(spec);
-    /* As many rows as two of decode's tiles hold; more of them share the keys' bytes better in an extend's. */
-    const uint32_t group = spec->heads_q / spec->kv.heads, rows = 2 * w->shape[OCT__DEV_DECODE].tile_vectors / group;
-    params->decode_rows_max = rows < 1 ? 1 : rows < DECODE_ROWS_MAX ? (int32_t)rows : DECODE_ROWS_MAX;
+    params->decode_rows_max = decode_rows_max(spec, w);
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         oct__dev_plan_op *o = &params->op[op];
         o->tasks = (oct__dev_task *)(void *)(at + w->tasks_at[op]);
@@ -356,7 +375,7 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
         o->whole_from_tiles = op == OCT__DEV_EXTEND && spec->split_tokens == 0 ? FIXED_EXTEND_TILES : 0;
         o->min_split_keys = SPLIT_KEYS_MIN;
         o->max_split_keys = op == OCT__DEV_DECODE ? SPLIT_KEYS_MAX : NEVER_SPLIT;
-        o->target_blocks = chip->n_units * WANTED_PER_UNIT;
+        o->target_blocks = wanted_blocks(chip, &w->shape[op]);
         if (w->n_parts[op] > 0) {
             o->n_parts = w->n_parts[op];
             o->part_keys_min = PART_KEYS_MIN;
@@ -414,10 +433,13 @@ void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, 
         p->parts = (const uint32_t *)(const void *)(at + w->parts_at[op]);
         p->n_parts = w->n_parts[op];
         p->heads_a_block = w->heads_a_block[op];
+    }
+    uint64_t most = w->n_parts[op] > 0 ? (uint64_t)w->n_blocks[op] * 2 : w->n_blocks[op];
+    if (w->n_parts[op] > 0 || oct__dev_is_sm90a_extend(shape->kernel)) {
         finish->kernel = "attn_finish_sm90a";   /* a block a row and head */
         groups *= shape->tile_vectors;
+        most = w->n_parts[op] > 0 ? most : most * FINISHES_PER_BLOCK;
     }
-    const uint64_t most = w->n_parts[op] > 0 ? (uint64_t)w->n_blocks[op] * 2 : w->n_blocks[op];
     oct__dev_grid(groups == 0 ? 1 : groups < most ? groups : most, finish);
 }
 

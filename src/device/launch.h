@@ -84,6 +84,9 @@ void oct__dev_pack_batch(const oct_attn_spec *spec, const oct_attn_batch *batch,
 void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_batch *batch, const oct__dev_workspace *workspace,
                         void *memory, oct__plan_params *params, oct__dev_launch *launch);
 
+/* Whether a step within spec's limits may have rows of the operation: one of fewer rows than an extend has is all decodes, and needs no launch of it. */
+bool oct__dev_may_have(const oct_attn_spec *spec, const oct__dev_workspace *workspace, uint32_t op);
+
 /* Attention of one operation, and the finishing of its split rows, which must follow it. The two take the same parameters. */
 void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, const oct_attn_args *args, const oct__dev_workspace *workspace,
                         void *memory, uint32_t op, oct__attn_params *params, oct__dev_launch *attend, oct__dev_launch *finish);
