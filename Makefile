@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: wheel bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -35,6 +35,14 @@ check:
 check-fast:
 	@python3 tools/check/check.py --fast
 
+# The Python package as a wheel in build/wheel, with the code for the GPUs whose compilers are here. PYTHON=python3.12 or later makes it for all later ones.
+PYTHON ?= build/venv/bin/python
+wheel: release
+	@cmake --build build/release -j $(JOBS) --target device_code
+	@"$(PYTHON)" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel \
+	    $$(ls build/release/device/octavo_* >/dev/null 2>&1 && echo "-Ccmake.define.OCTAVO_DEVICE_FROM=$(CURDIR)/build/release/device") .
+	@ls build/wheel/*.whl
+
 # The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
 check-gpu:
 	@tools/check/gpu.sh
@@ -61,7 +69,7 @@ install: release
 
 # What was built here goes; what was fetched (models, ggml, the private Python) stays. distclean takes all.
 clean:
-	rm -rf build/release build/clang build/sanitize build/threads build/check build/demo build/configure.log
+	rm -rf build/release build/wheel build/clang build/sanitize build/threads build/check build/demo build/configure.log
 distclean:
 	rm -rf build
 

@@ -3,17 +3,28 @@
 #   octavo_sm_90a.cubin, octavo_sm_80.ptx    by nvcc 13 (OCTAVO_NVCC); the library embeds them packed, as octavo_sm_90a.fatbin and octavo_sm_80.fatbin
 #   octavo_gfx942.co, octavo_gfx950.co       by clang 22 (OCTAVO_ZIG; tools/setup/zig.sh fetches it)
 # The target device_code makes all of them; OCTAVO_DEVICE_CODE lists them. The library embeds them (octavo_embed) with ON, which costs minutes; with
-# AUTO it embeds what OCTAVO_DEVICE_FROM has, so that of several builds one compiles. A library without them opens no GPU and says why.
+# AUTO it embeds what OCTAVO_DEVICE_FROM has, so that of several builds one compiles. FOUND (Python wheels) is ON for the compilers that there are, or
+# AUTO where OCTAVO_DEVICE_FROM is given or there is none. A library without them opens no GPU and says why.
 set(OCTAVO_DEVICE AUTO CACHE STRING
-  "Code for GPUs: ON (compile and embed all of it; both compilers must be there), OFF, or AUTO (embed what OCTAVO_DEVICE_FROM has; the target device_code compiles)")
-set_property(CACHE OCTAVO_DEVICE PROPERTY STRINGS AUTO ON OFF)
+  "Code for GPUs: ON (compile and embed all of it; both compilers must be there), FOUND (the same, for the compilers that there are), OFF, or AUTO (embed what OCTAVO_DEVICE_FROM has; the target device_code compiles)")
+set_property(CACHE OCTAVO_DEVICE PROPERTY STRINGS AUTO FOUND ON OFF)
 set(OCTAVO_DEVICE_FROM "" CACHE PATH "A folder of code for GPUs that another build made (its folder device), to be embedded as it is")
 find_program(OCTAVO_NVCC nvcc HINTS /usr/local/cuda/bin DOC "NVIDIA's compiler, 13 or newer")
 find_program(OCTAVO_ZIG zig HINTS "${PROJECT_SOURCE_DIR}/build/deps/zig" NO_DEFAULT_PATH DOC "The zig of the wheel ziglang 0.17.0, for its clang and lld")
 
+# What the cache says may stay as it is while compilers come and go.
+set(octavo_device_mode "${OCTAVO_DEVICE}")
+if(OCTAVO_DEVICE STREQUAL "FOUND")
+  if(NOT OCTAVO_DEVICE_FROM AND (OCTAVO_NVCC OR OCTAVO_ZIG))
+    set(octavo_device_mode ON)
+  else()
+    set(octavo_device_mode AUTO)
+  endif()
+endif()
+
 set(OCTAVO_DEVICE_CODE "")
 if(NOT OCTAVO_DEVICE STREQUAL "OFF")
-  if(OCTAVO_DEVICE STREQUAL "ON")
+  if(OCTAVO_DEVICE STREQUAL "ON")   # all of it
     if(NOT OCTAVO_NVCC)
       message(FATAL_ERROR "OCTAVO_DEVICE=ON: no nvcc (set OCTAVO_NVCC)")
     elseif(NOT OCTAVO_ZIG)
@@ -56,7 +67,7 @@ if(NOT OCTAVO_DEVICE STREQUAL "OFF")
     octavo_device_rule(amdgpu gfx942 "${OCTAVO_ZIG}" co JOB_POOL octavo_device)
     octavo_device_rule(amdgpu gfx950 "${OCTAVO_ZIG}" co JOB_POOL octavo_device)
   endif()
-  if(OCTAVO_DEVICE STREQUAL "ON")
+  if(octavo_device_mode STREQUAL "ON")
     add_custom_target(device_code ALL DEPENDS ${OCTAVO_DEVICE_CODE})
   else()
     add_custom_target(device_code DEPENDS ${OCTAVO_DEVICE_CODE})
@@ -65,9 +76,9 @@ endif()
 
 # OCTAVO_DEVICE_EMBEDDED: the files that become part of the library.
 set(OCTAVO_DEVICE_EMBEDDED "")
-if(OCTAVO_DEVICE STREQUAL "ON")
+if(octavo_device_mode STREQUAL "ON")
   set(OCTAVO_DEVICE_EMBEDDED ${OCTAVO_DEVICE_CODE})
-elseif(OCTAVO_DEVICE STREQUAL "AUTO" AND OCTAVO_DEVICE_FROM)
+elseif(octavo_device_mode STREQUAL "AUTO" AND OCTAVO_DEVICE_FROM)
   file(GLOB OCTAVO_DEVICE_EMBEDDED "${OCTAVO_DEVICE_FROM}/octavo_*.fatbin" "${OCTAVO_DEVICE_FROM}/octavo_*.co")
   if(NOT OCTAVO_DEVICE_EMBEDDED)
     message(FATAL_ERROR "OCTAVO_DEVICE_FROM: no code for GPUs in ${OCTAVO_DEVICE_FROM}")
@@ -83,7 +94,7 @@ function(octavo_embed target source)
     set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} APPEND PROPERTY COMPILE_DEFINITIONS "${arch}=\"${file}\"")
     set_property(SOURCE "${source}" TARGET_DIRECTORY ${target} APPEND PROPERTY OBJECT_DEPENDS "${file}")
   endforeach()
-  if(OCTAVO_DEVICE STREQUAL "ON")
+  if(octavo_device_mode STREQUAL "ON")
     add_dependencies(${target} device_code)
   endif()
 endfunction()

@@ -3,6 +3,7 @@ set(OCTAVO_ENGINE AUTO CACHE STRING "Build engine and command line: ON (ggml and
 set_property(CACHE OCTAVO_ENGINE PROPERTY STRINGS AUTO ON OFF)
 set(OCTAVO_SANITIZE "" CACHE STRING "Sanitizers for everything built here: empty, 'address,undefined' or 'thread'")
 set_property(CACHE OCTAVO_SANITIZE PROPERTY STRINGS "" "address,undefined" "thread")
+option(OCTAVO_PYTHON_PACKAGE "Build the extension module of the Python package (bindings/python); needs nanobind in Python_EXECUTABLE" OFF)
 option(OCTAVO_FUZZ "Build the fuzz targets with libFuzzer (clang only; brings the address sanitizer)" OFF)
 set(OCTAVO_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz target runs as a test")
 set(OCTAVO_TESTS all CACHE STRING "Folders of tests/ to build, as a list; all by default")

@@ -22,7 +22,8 @@ LOGS = os.path.join(ROOT, "build", "check")
 JOBS = str(os.cpu_count() or 2)
 
 BUILDS = {
-    "release": ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_BUILD_TYPE=Release"],
+    "release": ["-DCMAKE_C_COMPILER=gcc", "-DCMAKE_BUILD_TYPE=Release", "-DOCTAVO_PYTHON_PACKAGE=ON",
+                "-DPython_EXECUTABLE=" + os.path.join(ROOT, "build", "venv", "bin", "python")],
     "clang": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=Release"],
     # Tests and fuzz targets share one instrumented build: it is the longest, and two would double it.
     "sanitize": ["-DCMAKE_C_COMPILER=clang-14", "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DOCTAVO_SANITIZE=address,undefined", "-DOCTAVO_FUZZ=ON"],
