@@ -157,7 +157,7 @@ uint32_t octe__most_window_pages(const octe_scheduler *s, uint32_t n_tokens)
     return (uint32_t)(most < all ? most : all);
 }
 
-static oct_status check_request(octe_scheduler *s, const octe_request_spec *q, oct_error *error)
+oct_status octe_scheduler_check(const octe_scheduler *s, const octe_request_spec *q, oct_error *error)
 {
     static const char where[] = "octe_scheduler_add";
     const octe_scheduler_options *o = &s->options;
@@ -181,15 +181,15 @@ static oct_status check_request(octe_scheduler *s, const octe_request_spec *q, o
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "the prompt of %u tokens in chunks of %u needs %u pages of %u tokens at once in the window pool, which has %" PRId64,
                             q->n_prompt, o->chunk_tokens, octe__most_window_pages(s, n_tokens), o->page_size, o->n_pages_window);
     }
-    if (o->max_waiting > 0 && s->stats.n_waiting >= o->max_waiting) {
-        return octe__report(error, OCT_OUT_OF_PAGES, where, NULL, "%u requests are waiting already; at most %u may", s->stats.n_waiting, o->max_waiting);
-    }
     return OCT_OK;
 }
 
 oct_status octe_scheduler_add(octe_scheduler *s, const octe_request_spec *spec, uint64_t *id, oct_error *error)
 {
-    oct_status status = check_request(s, spec, error);
+    oct_status status = octe_scheduler_check(s, spec, error);
+    if (status == OCT_OK && s->options.max_waiting > 0 && s->stats.n_waiting >= s->options.max_waiting) {
+        status = octe__report(error, OCT_OUT_OF_PAGES, "octe_scheduler_add", NULL, "%u requests are waiting already; at most %u may", s->stats.n_waiting, s->options.max_waiting);
+    }
     *id = 0;
     if (status != OCT_OK) {
         s->stats.n_refused++;

@@ -57,6 +57,9 @@ enum { OCTE_PRIORITY_TOKENS = 65536, OCTE_PRIORITY_MAX = 1000 };
  * OUT_OF_PAGES (max_waiting are waiting), OUT_OF_MEMORY. */
 oct_status octe_scheduler_add(octe_scheduler *scheduler, const octe_request_spec *spec, uint64_t *id, oct_error *error);
 
+/* The errors of add that depend on the request and the options alone. Any thread. */
+oct_status octe_scheduler_check(const octe_scheduler *scheduler, const octe_request_spec *spec, oct_error *error);
+
 /* Drops a request; not between plan and commit. False: there is none of that id (it has ended). */
 bool octe_scheduler_cancel(octe_scheduler *scheduler, uint64_t id);
 

@@ -7,7 +7,7 @@ import pytest
 
 import tiny_gguf
 
-COMMANDS = ["compare", "run", "explain", "calibrate", "machine", "tune"]
+COMMANDS = ["compare", "run", "explain", "calibrate", "machine", "tune", "serve"]
 
 # What is typed ("MODEL" is the tiny model) and what the message must name. Exit code 2.
 WRONG = [

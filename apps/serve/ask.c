@@ -1,0 +1,340 @@
+/* ask.c: owns the bodies of /v1/completions and /v1/chat/completions: what they may say, and in which words it is refused. */
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "apps/serve/server.h"
+#include "host/clock.h"
+
+bool app_problem_set(app_problem *problem, unsigned status, const char *param, const char *code, const char *format, ...)
+{
+    va_list arguments;
+    *problem = (app_problem){ .status = status, .param = param, .code = code, .type = status >= 500 ? "server_error" : "invalid_request_error" };
+    va_start(arguments, format);
+    (void)vsnprintf(problem->message, sizeof(problem->message), format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+bool app_problem_of(app_problem *problem, const oct_error *error)
+{
+    switch (error->status) {
+    case OCT_INVALID_ARGUMENT:
+    case OCT_UNSUPPORTED:
+        return app_problem_set(problem, 400, NULL, strstr(error->text, "the context holds") != NULL ? "context_length_exceeded" : NULL, "%s", error->text);
+    case OCT_OUT_OF_PAGES:
+        return app_problem_set(problem, 429, NULL, "overloaded", "%s", error->text);
+    case OCT_CANCELLED:
+    case OCT_OUT_OF_MEMORY:
+        return app_problem_set(problem, 503, NULL, NULL, "%s", error->text);
+    default:
+        return app_problem_set(problem, 500, NULL, NULL, "%s", error->text);
+    }
+}
+
+json_t *app_problem_json(const app_problem *problem)
+{
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", problem->message, "type", problem->type, "param", problem->param, "code", problem->code);
+}
+
+static bool wrong(app_problem *problem, const char *param, const char *must)
+{
+    return app_problem_set(problem, 400, param, NULL, "'%s' must be %s", param, must);
+}
+
+/* ---- fields: absent and null both mean the default ------------------------------------------------------------------ */
+
+static const json_t *field(const json_t *root, const char *name)
+{
+    const json_t *const value = json_object_get(root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static bool read_number(const json_t *root, const char *name, double least, double most, float *number, app_problem *problem)
+{
+    const json_t *const value = field(root, name);
+    if (value == NULL) {
+        return true;
+    }
+    const double x = json_number_value(value);
+    if (!json_is_number(value) || !(x >= least && x <= most)) {
+        return app_problem_set(problem, 400, name, NULL, "'%s' must be a number from %g to %g", name, least, most);
+    }
+    *number = (float)x;
+    return true;
+}
+
+static bool read_count(const json_t *root, const char *name, int64_t least, int64_t most, int64_t *count, app_problem *problem)
+{
+    const json_t *const value = field(root, name);
+    if (value == NULL) {
+        return true;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < least || json_integer_value(value) > most) {
+        return app_problem_set(problem, 400, name, NULL, "'%s' must be a whole number from %lld to %lld", name, (long long)least, (long long)most);
+    }
+    *count = json_integer_value(value);
+    return true;
+}
+
+static bool read_switch(const json_t *root, const char *name, bool *on, app_problem *problem)
+{
+    const json_t *const value = field(root, name);
+    if (value != NULL && !json_is_boolean(value)) {
+        return wrong(problem, name, "true or false");
+    }
+    *on = value != NULL ? json_is_true(value) : *on;
+    return true;
+}
+
+static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const json_t *const stop = field(root, "stop");
+    if (stop == NULL) {
+        return true;
+    }
+    const size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    for (size_t i = 0; i < n && n <= OCTE_STOPS_MAX; i++) {
+        const json_t *const text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        if (!json_is_string(text) || json_string_length(text) == 0) {
+            return wrong(problem, "stop", "a text or a list of texts, none of them empty");
+        }
+        ask->spec.stop[ask->spec.n_stop++] = json_string_value(text);
+    }
+    return n <= OCTE_STOPS_MAX || app_problem_set(problem, 400, "stop", NULL, "'stop' has %zu texts; at most %d are looked for", n, OCTE_STOPS_MAX);
+}
+
+/* What would change the answer and is not built is refused, not left out in silence. */
+static bool check_unbuilt(const json_t *root, app_problem *problem)
+{
+    static const char *const names[] = { "tools", "functions", "logit_bias", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_grammar", "modalities", "audio" };
+    static const char *const zero[] = { "presence_penalty", "frequency_penalty" };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const json_t *const value = field(root, names[i]);
+        const bool empty = value == NULL || (json_is_array(value) && json_array_size(value) == 0) || (json_is_object(value) && json_object_size(value) == 0);
+        if (!empty) {
+            return app_problem_set(problem, 400, names[i], "unsupported", "'%s' is not supported", names[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(zero) / sizeof(zero[0]); i++) {
+        float x = 0.0f;
+        if (!read_number(root, zero[i], -2, 2, &x, problem)) {
+            return false;
+        }
+        if (x != 0.0f) {
+            return app_problem_set(problem, 400, zero[i], "unsupported", "'%s' other than 0 is not supported", zero[i]);
+        }
+    }
+    bool echo = false;
+    int64_t best_of = 1;
+    if (!read_switch(root, "echo", &echo, problem) || !read_count(root, "best_of", 1, INT_MAX, &best_of, problem)) {
+        return false;
+    }
+    if (echo || best_of > 1) {
+        return app_problem_set(problem, 400, echo ? "echo" : "best_of", "unsupported", "'%s' is not supported", echo ? "echo" : "best_of");
+    }
+    const json_t *const format = field(root, "response_format");
+    const char *const type = json_string_value(json_object_get(format, "type"));
+    if (format != NULL && (type == NULL || strcmp(type, "text") != 0)) {
+        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' other than {\"type\": \"text\"} is not supported");
+    }
+    return true;
+}
+
+/* ---- prompts ------------------------------------------------------------------------------------------------------------ */
+
+static bool tokenize(const app_server *server, const char *text, size_t n, bool special, app_ask *ask, app_problem *problem)
+{
+    oct_error error = OCT_ERROR_INIT;
+    return octe_vocab_tokenize(server->vocab, text, n, true, special, &ask->prompt, &ask->spec.request.n_prompt, &error) == OCT_OK || app_problem_of(problem, &error);
+}
+
+static bool read_tokens(const app_server *server, const json_t *list, app_ask *ask, app_problem *problem)
+{
+    const size_t n = json_array_size(list);
+    const uint32_t n_vocab = octe_vocab_size(server->vocab);
+    ask->prompt = malloc((n + 1) * sizeof(*ask->prompt));
+    if (ask->prompt == NULL) {
+        return app_problem_set(problem, 503, NULL, NULL, "no memory for a prompt of %zu tokens", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *const token = json_array_get(list, i);
+        if (!json_is_integer(token) || json_integer_value(token) < 0 || json_integer_value(token) >= n_vocab) {
+            return app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text or a list of tokens from 0 to %u", n_vocab - 1);
+        }
+        ask->prompt[i] = (int32_t)json_integer_value(token);
+    }
+    ask->spec.request.n_prompt = (uint32_t)n;
+    return true;
+}
+
+/* The content of a message: a text, or a list of parts of which each is a text. malloc'ed; NULL: something else. */
+static char *read_content(const json_t *content)
+{
+    if (json_is_string(content)) {
+        return strdup(json_string_value(content));
+    }
+    size_t n = 0;
+    char *all = calloc(1, 1);
+    for (size_t i = 0; json_is_array(content) && i < json_array_size(content) && all != NULL; i++) {
+        const json_t *const part = json_array_get(content, i);
+        const char *const type = json_string_value(json_object_get(part, "type")), *const text = json_string_value(json_object_get(part, "text"));
+        const size_t more = text != NULL ? strlen(text) : 0;
+        char *const larger = type != NULL && strcmp(type, "text") == 0 && text != NULL ? realloc(all, n + more + 1) : NULL;
+        if (larger == NULL) {
+            free(all);
+            return NULL;
+        }
+        all = larger;
+        memcpy(all + n, text, more + 1);
+        n += more;
+    }
+    if (!json_is_array(content)) {
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+static bool read_messages(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const json_t *const list = field(root, "messages");
+    const size_t n = json_array_size(list);
+    if (!json_is_array(list) || n == 0) {
+        return wrong(problem, "messages", "a list of messages, at least one");
+    }
+    octe_message *const messages = calloc(n, sizeof(*messages));
+    bool fine = messages != NULL || app_problem_set(problem, 503, NULL, NULL, "no memory for %zu messages", n);
+    for (size_t i = 0; i < n && fine; i++) {
+        const json_t *const message = json_array_get(list, i);
+        messages[i].role = json_string_value(json_object_get(message, "role"));
+        messages[i].content = read_content(json_object_get(message, "content"));
+        if (messages[i].role == NULL || messages[i].content == NULL) {
+            fine = app_problem_set(problem, 400, "messages", NULL, "message %zu must have a 'role' and a 'content', which is a text or a list of parts of type \"text\"", i);
+        }
+    }
+    char *text = NULL;
+    oct_error error = OCT_ERROR_INIT;
+    if (fine && octe_vocab_apply_chat(server->vocab, messages, n, true, &text, &error) != OCT_OK) {
+        fine = app_problem_of(problem, &error);
+    }
+    fine = fine && tokenize(server, text, SIZE_MAX, true, ask, problem);
+    for (size_t i = 0; messages != NULL && i < n; i++) {
+        free((char *)messages[i].content);
+    }
+    free(messages);
+    free(text);
+    return fine;
+}
+
+static bool read_prompt(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const json_t *const prompt = field(root, "prompt");
+    if (json_is_string(prompt)) {
+        return tokenize(server, json_string_value(prompt), json_string_length(prompt), false, ask, problem);
+    }
+    return json_is_array(prompt) ? read_tokens(server, prompt, ask, problem) : wrong(problem, "prompt", "a text or a list of tokens");
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t hash_text(const char *text)
+{
+    uint64_t h = 14695981039346656037u;
+    for (; *text != '\0'; text++) {
+        h = (h ^ (unsigned char)*text) * 1099511628211u;
+    }
+    return h | 1;
+}
+
+static bool read_logprobs(const json_t *root, app_ask *ask, app_problem *problem)
+{
+    int64_t n = -1;
+    if (!ask->chat) {
+        if (!read_count(root, "logprobs", 0, OCTE_LOGPROBS_MAX, &n, problem)) {
+            return false;
+        }
+    } else {
+        bool on = false;
+        int64_t top = 0;
+        if (!read_switch(root, "logprobs", &on, problem) || !read_count(root, "top_logprobs", 0, OCTE_LOGPROBS_MAX, &top, problem)) {
+            return false;
+        }
+        if (!on && top > 0) {
+            return app_problem_set(problem, 400, "top_logprobs", NULL, "'top_logprobs' needs 'logprobs'");
+        }
+        n = on ? top : -1;
+    }
+    ask->spec.n_logprobs = (int32_t)n;
+    return true;
+}
+
+static bool read_limits(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const uint32_t context = octe_engine_options_get(server->engine)->max_context_tokens, n_prompt = ask->spec.request.n_prompt;
+    int64_t most = 0;
+    if (!read_count(root, "max_tokens", 1, INT_MAX, &most, problem) || (ask->chat && !read_count(root, "max_completion_tokens", 1, INT_MAX, &most, problem))) {
+        return false;
+    }
+    if (n_prompt >= context) {
+        return app_problem_set(problem, 400, ask->chat ? "messages" : "prompt", "context_length_exceeded", "the prompt has %u tokens; the context holds %u: nothing could be answered", n_prompt, context);
+    }
+    ask->spec.request.max_new_tokens = most > 0 ? (uint32_t)most : ask->chat || context - n_prompt < 16 ? context - n_prompt : 16;
+    return true;
+}
+
+bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem)
+{
+    json_error_t error;
+    *ask = (app_ask){ .chat = chat, .n = 1, .spec.sampling = { .temp = 1.0f, .top_p = 1.0f } };
+    ask->root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);
+    if (ask->root == NULL) {
+        return app_problem_set(problem, 400, NULL, NULL, "the body is no JSON: %s (line %d, column %d)", error.text, error.line, error.column);
+    }
+    const json_t *const root = ask->root;
+    if (!json_is_object(root)) {
+        return app_problem_set(problem, 400, NULL, NULL, "the body must be a JSON object");
+    }
+    const json_t *const model = field(root, "model"), *const user = field(root, "user"), *const stream_options = field(root, "stream_options");
+    if (model != NULL && !json_is_string(model)) {
+        return wrong(problem, "model", "a text");
+    }
+    if (model != NULL && strcmp(json_string_value(model), server->model_name) != 0) {
+        return app_problem_set(problem, 404, "model", "model_not_found", "there is no model '%.120s'; this server has '%.120s'", json_string_value(model), server->model_name);
+    }
+    if (user != NULL && !json_is_string(user)) {
+        return wrong(problem, "user", "a text");
+    }
+    if (stream_options != NULL && !json_is_object(stream_options)) {
+        return wrong(problem, "stream_options", "an object");
+    }
+    int64_t n = 1, seed = -1, priority = 0, top_k = 0;
+    octe_sampler_options *const sampling = &ask->spec.sampling;
+    const bool fine = check_unbuilt(root, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem) && read_count(root, "seed", 0, UINT32_MAX, &seed, problem) &&
+                      read_count(root, "priority", -OCTE_PRIORITY_MAX, OCTE_PRIORITY_MAX, &priority, problem) && read_count(root, "top_k", -1, INT_MAX, &top_k, problem) &&
+                      read_number(root, "temperature", 0, 2, &sampling->temp, problem) && read_number(root, "top_p", 0, 1, &sampling->top_p, problem) &&
+                      read_number(root, "min_p", 0, 1, &sampling->min_p, problem) && read_switch(root, "ignore_eos", &sampling->ignore_eog, problem) &&
+                      read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
+                      (stream_options == NULL || read_switch(stream_options, "include_usage", &ask->include_usage, problem)) &&
+                      (chat ? read_messages(server, root, ask, problem) : read_prompt(server, root, ask, problem)) && read_limits(server, root, ask, problem);
+    if (!fine) {
+        return false;
+    }
+    sampling->top_k = (int32_t)top_k;
+    ask->n = (uint32_t)n;
+    ask->spec.request.prompt = ask->prompt;
+    ask->spec.request.priority = (int32_t)priority;
+    ask->spec.request.client = user != NULL ? hash_text(json_string_value(user)) : 0;
+    ask->seed = seed >= 0 ? (uint32_t)seed : (uint32_t)(oct__clock_ns() * 0x9E3779B97F4A7C15u >> 32);
+    return true;
+}
+
+void app_ask_free(app_ask *ask)
+{
+    json_decref(ask->root);
+    free(ask->prompt);
+    *ask = (app_ask){ 0 };
+}

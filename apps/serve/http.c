@@ -1,0 +1,444 @@
+/* http.c: owns connections and routes, over libmicrohttpd with one thread for all of them. While an answer is being made its connection is suspended: no
+ * thread waits for it, and the service's thread wakes it when there is something to send. */
+#include <inttypes.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "apps/serve/server.h"
+#include "host/clock.h"
+
+enum { HEADER_BYTES = 32 * 1024 };
+
+/* A connection as its listener sees it. */
+typedef struct connection {
+    struct connection *next, *previous;
+    int socket;
+    bool busy;             /* a whole request has come and is being answered */
+    double since;          /* when it was opened, or the last answer ended */
+} connection;
+
+struct app_http {
+    app_server *server;
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t lock;  /* of the list */
+    connection *first;
+};
+
+/* ---- connections ---------------------------------------------------------------------------------------------------- */
+
+static void note_connection(void *argument, struct MHD_Connection *c, void **context, enum MHD_ConnectionNotificationCode code)
+{
+    app_http *const http = argument;
+    (void)pthread_mutex_lock(&http->lock);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        connection *const record = calloc(1, sizeof(*record));
+        const union MHD_ConnectionInfo *const info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        if (record != NULL) {
+            *record = (connection){ .next = http->first, .socket = info != NULL ? info->connect_fd : -1, .since = oct__clock_seconds() };
+            if (http->first != NULL) {
+                http->first->previous = record;
+            }
+            http->first = record;
+        }
+        *context = record;
+    } else if (*context != NULL) {
+        connection *const record = *context;
+        *(record->previous != NULL ? &record->previous->next : &http->first) = record->next;
+        if (record->next != NULL) {
+            record->next->previous = record->previous;
+        }
+        free(record);
+        *context = NULL;
+    }
+    (void)pthread_mutex_unlock(&http->lock);
+}
+
+static void set_busy(app_http *http, struct MHD_Connection *c, bool busy)
+{
+    const union MHD_ConnectionInfo *const info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    connection *const record = info != NULL ? info->socket_context : NULL;
+    if (record != NULL) {
+        (void)pthread_mutex_lock(&http->lock);
+        record->busy = busy;
+        record->since = oct__clock_seconds();
+        (void)pthread_mutex_unlock(&http->lock);
+    }
+}
+
+/* A header that comes a byte at a time is never idle, so the time counts from the beginning. */
+void app_http_tend(app_http *http)
+{
+    const double now = oct__clock_seconds();
+    (void)pthread_mutex_lock(&http->lock);
+    for (connection *c = http->first; c != NULL; c = c->next) {
+        if (!c->busy && c->socket >= 0 && now - c->since > http->server->request_seconds) {
+            (void)shutdown(c->socket, SHUT_RDWR);
+            c->socket = -1;
+        }
+    }
+    (void)pthread_mutex_unlock(&http->lock);
+}
+
+/* ---- replies ------------------------------------------------------------------------------------------------------------ */
+
+static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *type, char *text)
+{
+    if (text == NULL) {
+        return MHD_NO;
+    }
+    struct MHD_Response *const response = MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+    if (response == NULL) {
+        free(text);
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (status == MHD_HTTP_UNAUTHORIZED) {
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    }
+    if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE) {
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, "1");
+    }
+    const enum MHD_Result result = MHD_queue_response(c, status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_json(struct MHD_Connection *c, unsigned status, json_t *json)
+{
+    char *const text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return send_text(c, status, "application/json", text);
+}
+
+static enum MHD_Result send_problem(app_exchange *x, const app_problem *problem)
+{
+    x->server->n_refused++;
+    return send_json(x->connection, problem->status, app_problem_json(problem));
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------------------------- */
+
+/* From the service's thread, with its lock held. */
+static void wake(void *context)
+{
+    app_exchange *const x = context;
+    if (x->suspended && (x->ask.stream || app_reply_is_ready(x))) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+    }
+}
+
+/* The next bytes of a stream. Without any the connection sleeps until wake. */
+static ssize_t read_stream(void *context, uint64_t position, char *to, size_t most)
+{
+    app_exchange *const x = context;
+    (void)position;
+    octe_service_lock(x->server->service);
+    bool fine = true;
+    if (x->at_out == x->n_out) {
+        fine = app_reply_stream(x);
+    }
+    size_t n = x->n_out - x->at_out;
+    n = n < most ? n : most;
+    if (n > 0) {
+        memcpy(to, x->out + x->at_out, n);
+        x->at_out += n;
+    } else if (fine && !x->finished) {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+    }
+    octe_service_unlock(x->server->service);
+    return !fine ? MHD_CONTENT_READER_END_WITH_ERROR : n > 0 || !x->finished ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static enum MHD_Result begin_stream(app_exchange *x)
+{
+    struct MHD_Response *const response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16 * 1024, read_stream, x, NULL);
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/event-stream; charset=utf-8");
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+    const enum MHD_Result result = MHD_queue_response(x->connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_whole(app_exchange *x)
+{
+    octe_service_lock(x->server->service);
+    if (!app_reply_is_ready(x)) {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+        octe_service_unlock(x->server->service);
+        return MHD_YES;
+    }
+    app_problem problem = { 0 };
+    for (uint32_t i = 0; i < x->n_answers && problem.status == 0; i++) {
+        const octe_answer_view view = octe_answer_look(x->answer[i]);
+        if (view.end == OCTE_END_FAILED) {
+            (void)app_problem_of(&problem, view.error);
+        }
+    }
+    json_t *const reply = problem.status == 0 ? app_reply_whole(x) : NULL;
+    octe_service_unlock(x->server->service);
+    return problem.status == 0 ? send_json(x->connection, MHD_HTTP_OK, reply) : send_problem(x, &problem);
+}
+
+static bool ask_all(app_exchange *x, app_problem *problem)
+{
+    static uint64_t last_id;
+    x->created = (int64_t)time(NULL);
+    (void)snprintf(x->id, sizeof(x->id), "%s-%08" PRIx64 "%08" PRIx64, x->ask.chat ? "chatcmpl" : "cmpl", (uint64_t)x->created, ++last_id);
+    for (uint32_t i = 0; i < x->ask.n; i++) {
+        octe_answer_spec spec = x->ask.spec;
+        oct_error error = OCT_ERROR_INIT;
+        spec.sampling.seed = x->ask.seed + i;
+        spec.notify = wake;
+        spec.context = x;
+        octe_answer *answer;
+        if (octe_service_ask(x->server->service, &spec, &answer, &error) != OCT_OK) {
+            return app_problem_of(problem, &error);
+        }
+        /* The service's thread may look at the list at once. */
+        octe_service_lock(x->server->service);
+        x->answer[x->n_answers++] = answer;
+        octe_service_unlock(x->server->service);
+    }
+    return true;
+}
+
+static enum MHD_Result begin_answer(app_exchange *x, bool chat)
+{
+    app_problem problem = { 0 };
+    if (x->server->draining) {
+        (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
+        return send_problem(x, &problem);
+    }
+    if (!app_ask_read(x->server, chat, x->body != NULL ? x->body : "", x->n_body, &x->ask, &problem) || !ask_all(x, &problem)) {
+        return send_problem(x, &problem);
+    }
+    return x->ask.stream ? begin_stream(x) : send_whole(x);
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------------------------- */
+
+/* As long as the keys are equally long it takes the same time wherever they differ. */
+static bool key_fits(const app_server *server, struct MHD_Connection *c)
+{
+    static const char bearer[] = "Bearer ";
+    const char *given = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (server->api_key == NULL) {
+        return true;
+    }
+    if (given == NULL || strncmp(given, bearer, sizeof(bearer) - 1) != 0) {
+        return false;
+    }
+    given += sizeof(bearer) - 1;
+    const size_t n = strlen(server->api_key);
+    if (strlen(given) != n) {
+        return false;
+    }
+    unsigned char differs = 0;
+    for (size_t i = 0; i < n; i++) {
+        differs |= (unsigned char)(given[i] ^ server->api_key[i]);
+    }
+    return differs == 0;
+}
+
+typedef enum route { NONE, HEALTH, MODELS, COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE, METRICS, EXPLAIN } route;
+
+static const struct { const char *path, *method; route route; } routes[] = {
+    { "/health", "GET", HEALTH },           { "/v1/models", "GET", MODELS },        { "/v1/completions", "POST", COMPLETIONS }, { "/v1/chat/completions", "POST", CHAT },
+    { "/tokenize", "POST", TOKENIZE },      { "/detokenize", "POST", DETOKENIZE },  { "/metrics", "GET", METRICS },             { "/explain", "GET", EXPLAIN },
+};
+
+static route find_route(const char *path, const char *method, app_problem *problem)
+{
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        if (strcmp(routes[i].path, path) == 0) {
+            if (strcmp(routes[i].method, method) == 0) {
+                return routes[i].route;
+            }
+            (void)app_problem_set(problem, 405, NULL, NULL, "%s takes %s", path, routes[i].method);
+            return NONE;
+        }
+    }
+    (void)app_problem_set(problem, 404, NULL, NULL, "there is no %.100s", path);
+    return NONE;
+}
+
+static enum MHD_Result answer_route(app_exchange *x, route where)
+{
+    app_server *const server = x->server;
+    json_t *reply;
+    app_problem problem = { 0 };
+    const char *const body = x->body != NULL ? x->body : "";
+    switch (where) {
+    case HEALTH:
+        return server->draining ? send_json(x->connection, 503, json_pack("{s:s}", "status", "going down")) : send_json(x->connection, 200, json_pack("{s:s}", "status", "ok"));
+    case MODELS:
+        return send_json(x->connection, 200, app_reply_models(server));
+    case COMPLETIONS:
+    case CHAT:
+        return begin_answer(x, where == CHAT);
+    case METRICS:
+        return send_text(x->connection, 200, "text/plain; version=0.0.4; charset=utf-8", app_reply_metrics(server));
+    case EXPLAIN:
+        return send_text(x->connection, 200, "application/json", app_reply_explain(server));
+    case TOKENIZE:
+        reply = app_reply_tokenize(server, body, x->n_body, &problem);
+        return reply != NULL ? send_json(x->connection, 200, reply) : send_problem(x, &problem);
+    default:
+        reply = app_reply_detokenize(server, body, x->n_body, &problem);
+        return reply != NULL ? send_json(x->connection, 200, reply) : send_problem(x, &problem);
+    }
+}
+
+static void take_body(app_exchange *x, const char *bytes, size_t n)
+{
+    if (x->problem.status != 0) {
+        return;   /* read to its end, so that the reply is heard, and not kept */
+    }
+    if (n > x->server->max_body_bytes - x->n_body) {
+        free(x->body);
+        x->body = NULL;
+        x->n_body = 0;
+        (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
+        return;
+    }
+    if (x->n_body + n > x->body_room) {
+        const size_t room = (x->n_body + n) * 2;
+        char *const larger = realloc(x->body, room);
+        if (larger == NULL) {
+            (void)app_problem_set(&x->problem, 503, NULL, NULL, "no memory for a body of %zu bytes", x->n_body + n);
+            return;
+        }
+        x->body = larger;
+        x->body_room = room;
+    }
+    memcpy(x->body + x->n_body, bytes, n);
+    x->n_body += n;
+}
+
+/* Called with the header, then with each piece of the body, then without one; and again each time a suspended connection goes on. */
+static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const char *url, const char *method, const char *version, const char *upload, size_t *n_upload,
+                              void **context)
+{
+    app_http *const http = argument;
+    app_exchange *x = *context;
+    (void)version;
+    if (x == NULL) {
+        x = calloc(1, sizeof(*x));
+        if (x == NULL) {
+            return MHD_NO;
+        }
+        x->server = http->server;
+        x->connection = c;
+        *context = x;
+        const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+        if (!key_fits(x->server, c) && strcmp(url, "/health") != 0) {
+            (void)app_problem_set(&x->problem, 401, NULL, "invalid_api_key", "the header 'Authorization: Bearer KEY' is missing or has another key");
+        } else if (length != NULL && strtoull(length, NULL, 10) > x->server->max_body_bytes) {
+            (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
+            x->server->n_requests++;
+            return send_problem(x, &x->problem);   /* before it comes */
+        }
+        return MHD_YES;
+    }
+    if (*n_upload > 0) {
+        take_body(x, upload, *n_upload);
+        *n_upload = 0;
+        return MHD_YES;
+    }
+    if (x->routed) {
+        return send_whole(x);   /* woken: a stream goes on by itself */
+    }
+    x->routed = x->counted = true;
+    x->server->n_requests++;
+    x->server->n_exchanges++;
+    set_busy(http, c, true);
+    const route where = x->problem.status == 0 ? find_route(url, method, &x->problem) : NONE;
+    return x->problem.status != 0 ? send_problem(x, &x->problem) : answer_route(x, where);
+}
+
+/* The reply is sent, or the client has gone. */
+static void end_exchange(void *argument, struct MHD_Connection *c, void **context, enum MHD_RequestTerminationCode code)
+{
+    app_http *const http = argument;
+    app_exchange *const x = *context;
+    (void)code;
+    if (x == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < x->n_answers; i++) {
+        octe_answer_abandon(x->answer[i]);
+    }
+    if (x->counted) {
+        x->server->n_exchanges--;
+    }
+    set_busy(http, c, false);
+    app_ask_free(&x->ask);
+    free(x->body);
+    free(x->out);
+    free(x);
+    *context = NULL;
+}
+
+/* ---- the daemon ------------------------------------------------------------------------------------------------------------------ */
+
+bool app_http_start(app_server *server, const char *host, uint16_t *port, uint32_t max_connections, app_http **http)
+{
+    char service[8];
+    struct addrinfo *found = NULL, wanted = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+    app_http *const h = calloc(1, sizeof(*h));
+    *http = h;
+    (void)snprintf(service, sizeof(service), "%u", *port);
+    const int code = h != NULL ? getaddrinfo(host, service, &wanted, &found) : EAI_MEMORY;
+    if (code != 0) {
+        fprintf(stderr, "octavo serve: --host %s: %s\n", host, gai_strerror(code));
+        free(h);
+        *http = NULL;
+        return false;
+    }
+    h->server = server;
+    (void)pthread_mutex_init(&h->lock, NULL);
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0);
+    h->daemon = MHD_start_daemon(flags, *port, NULL, NULL, handle, h, MHD_OPTION_SOCK_ADDR, found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, end_exchange, h,
+                                 MHD_OPTION_NOTIFY_CONNECTION, note_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                                 (unsigned)server->request_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u,
+                                 MHD_OPTION_END);
+    freeaddrinfo(found);
+    const union MHD_DaemonInfo *const info = h->daemon != NULL ? MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_BIND_PORT) : NULL;
+    if (info == NULL) {
+        fprintf(stderr, "octavo serve: can't listen on %s, port %u: the port is taken, or the address is not this machine's\n", host, *port);
+        app_http_stop(h);
+        *http = NULL;
+        return false;
+    }
+    *port = info->port;
+    return true;
+}
+
+void app_http_stop_listening(app_http *http)
+{
+    const MHD_socket socket = MHD_quiesce_daemon(http->daemon);
+    if (socket != MHD_INVALID_SOCKET) {
+        (void)close(socket);
+    }
+}
+
+void app_http_stop(app_http *http)
+{
+    if (http->daemon != NULL) {
+        MHD_stop_daemon(http->daemon);
+    }
+    (void)pthread_mutex_destroy(&http->lock);
+    free(http);
+}

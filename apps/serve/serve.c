@@ -1,0 +1,174 @@
+/* serve.c: owns `octavo serve`: opens model, engine and service, listens, and goes down in order. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "apps/cache_flags.h"
+#include "apps/interrupt.h"
+#include "apps/output.h"
+#include "apps/rates.h"
+#include "apps/serve/server.h"
+#include "apps/thread_note.h"
+#include "host/clock.h"
+
+typedef struct serve_options {
+    const char *model, *alias, *host, *api_key, *force, *deny, *rates;
+    app_cache_flags cache;
+    uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
+    uint64_t memory_bytes, body_bytes;
+    bool deterministic, no_prefix_cache;
+} serve_options;
+
+#define OPTION(field) offsetof(serve_options, field)
+static const app_flag flags[] = {
+    { "-m, --model", "MODEL.gguf", APP_TEXT, OPTION(model), 0, 0, true, "the model" },
+    { "--host", "ADDRESS", APP_TEXT, OPTION(host), 0, 0, false, "where to listen (127.0.0.1: this machine alone)" },
+    { "--port", "N", APP_COUNT, OPTION(port), 0, 65535, false, "port; 0: any free one, which standard error names (8000)" },
+    { "--api-key", "KEY", APP_TEXT, OPTION(api_key), 0, 0, false, "ask for 'Authorization: Bearer KEY' on every route but /health (nobody is asked)" },
+    { "--served-model-name, --alias", "NAME", APP_TEXT, OPTION(alias), 0, 0, false, "the model's name in requests (that in the file)" },
+    APP_CACHE_FLAGS(serve_options),
+    { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads of the model; 0: the machine's cores (0)" },
+    { "--max-num-seqs", "N", APP_COUNT, OPTION(max_sequences), 1, 4096, false, "requests that run at once (16)" },
+    { "-c, --ctx-size, --max-model-len", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "tokens of prompt and answer; 0: what model and memory bear (0)" },
+    { "--kv-cache-memory", "BYTES", APP_BYTES, OPTION(memory_bytes), 1, 1ull << 50, false, "memory of the pool of pages; K, M, G (1G)" },
+    { "--max-num-batched-tokens", "N", APP_COUNT, OPTION(max_rows), 1, 1u << 20, false, "tokens of a step (512)" },
+    { "--chunk", "N", APP_COUNT, OPTION(chunk), 0, 1u << 20, false, "prompt tokens of one request in a step; 0: what the step takes (0)" },
+    { "--deterministic", NULL, APP_SWITCH, OPTION(deterministic), 0, 0, false, "an answer's bits don't depend on what runs beside it; few requests at once are slower" },
+    { "--no-prefix-cache", NULL, APP_SWITCH, OPTION(no_prefix_cache), 0, 0, false, "keep no pages of what is done" },
+    { "--max-open", "N", APP_COUNT, OPTION(max_open), 1, 1u << 20, false, "answers made or waiting; more get status 429 (1024)" },
+    { "--max-connections", "N", APP_COUNT, OPTION(max_connections), 1, 60000, false, "connections (2000)" },
+    { "--max-body", "BYTES", APP_BYTES, OPTION(body_bytes), 1, 1ull << 30, false, "longest body of a request; K, M, G (8M)" },
+    { "--request-timeout", "SECONDS", APP_COUNT, OPTION(request_seconds), 1, 86400, false,
+      "a connection that has brought no whole request, or taken nothing of its reply, for so long is closed (60)" },
+    { "--drain-timeout", "SECONDS", APP_COUNT, OPTION(drain_seconds), 0, 86400, false, "on SIGTERM, how long answers may still take (30)" },
+    { "--force-variant", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "use these kernels or fail: attn_decode.avx2,attn_extend.scalar (octavo explain lists them)" },
+    { "--deny-variant", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "never use these" },
+    APP_RATES_FLAG(OPTION(rates)),
+};
+
+static void nap(void)
+{
+    const struct timespec time = { .tv_nsec = 50 * 1000 * 1000 };
+    (void)nanosleep(&time, NULL);
+}
+
+/* What is being answered is answered, new requests are not. */
+static void drain(app_server *server, app_http *http, uint32_t seconds)
+{
+    const double begin = oct__clock_seconds();
+    server->draining = true;
+    app_http_stop_listening(http);
+    fprintf(stderr, "octavo serve: going down, %u requests to answer\n", server->n_exchanges);
+    while (server->n_exchanges > 0 && oct__clock_seconds() - begin < seconds) {
+        nap();
+    }
+    /* Whoever still waits hears why; then the replies need a moment to leave. */
+    octe_service_stop(server->service);
+    for (int i = 0; i < 20 && server->n_exchanges > 0; i++) {
+        nap();
+    }
+}
+
+static int serve(const serve_options *o, app_server *server)
+{
+    uint16_t port = (uint16_t)o->port;
+    app_http *http;
+    if (!app_http_start(server, o->host, &port, o->max_connections, &http)) {
+        return APP_FAILED;
+    }
+    const octe_engine_options *const e = octe_engine_options_get(server->engine);
+    fprintf(stderr, "octavo serve: %s on http://%s:%u, %u sequences of up to %u tokens, %lld tokens in %llu MiB of pages\n", server->model_name, o->host, port, e->max_sequences,
+            e->max_context_tokens, (long long)e->pool_tokens, (unsigned long long)(e->pool_bytes >> 20));
+    fflush(stderr);
+    while (!app_interrupted()) {
+        nap();
+        app_http_tend(http);
+    }
+    drain(server, http, o->drain_seconds);
+    app_http_stop(http);
+    return APP_OK;
+}
+
+static oct_status open_engine(const serve_options *o, const octe_kv_config *config, const octe_model *model, const app_rates *rates, octe_engine **engine, oct_error *error)
+{
+    octe_engine_options options;
+    octe_engine_options_init(&options);
+    options.n_threads = o->n_threads;
+    options.max_context_tokens = o->context_tokens;
+    options.max_sequences = o->max_sequences;
+    /* Deterministic, a chunk of a prompt always fits beside a token of everybody. */
+    options.max_step_rows = o->deterministic || o->max_rows < o->max_sequences ? o->max_rows + o->max_sequences : o->max_rows;
+    options.max_step_logits = o->max_sequences;
+    options.pool_bytes = o->memory_bytes;
+    options.kv = *config;
+    options.deterministic = o->deterministic;
+    options.force_variant = o->force;
+    options.deny_variant = o->deny;
+    options.rates = rates->pointer;
+    return octe_engine_open(model, &options, engine, error);
+}
+
+static int run(const app_command *command, int argc, char **argv)
+{
+    serve_options o = { .host = "127.0.0.1", .port = 8000, .max_sequences = 16, .memory_bytes = 1u << 30, .max_rows = 512, .max_open = 1024, .max_connections = 2000,
+                        .body_bytes = 8u << 20, .request_seconds = 60, .drain_seconds = 30 };
+    int code;
+    if (!app_arguments_parse(command, argc, argv, &o, &code)) {
+        return code;
+    }
+    octe_kv_config config;
+    octe_scales scales;
+    app_rates rates;
+    code = app_cache_config(command, &o.cache, &config, &scales);
+    if (code == APP_OK) {
+        code = app_rates_load(o.rates, &rates);
+    }
+    if (code != APP_OK) {
+        octe_scales_free(&scales);
+        return code;
+    }
+    app_thread_note(o.n_threads);
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    octe_model *model = NULL;
+    octe_vocab *vocab = NULL;
+    oct_error error = OCT_ERROR_INIT;
+    app_server server = { .api_key = o.api_key, .max_body_bytes = o.body_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
+    oct_status status = octe_model_open(o.model, NULL, &model, &error);
+    if (status == OCT_OK) {
+        status = octe_vocab_open(o.model, &vocab, &error);
+    }
+    if (status == OCT_OK) {
+        status = open_engine(&o, &config, model, &rates, &server.engine, &error);
+    }
+    if (status == OCT_OK) {
+        const octe_service_options options = { .runner = { .chunk_tokens = o.chunk, .no_prefix_cache = o.no_prefix_cache }, .max_open = o.max_open };
+        status = octe_service_open(server.engine, vocab, &options, &server.service, &error);
+    }
+    if (status == OCT_OK) {
+        server.vocab = vocab;
+        server.model_name = o.alias != NULL ? o.alias : octe_model_info_get(model)->name;
+        code = serve(&o, &server);
+    } else {
+        error.status = status;
+        code = app_output_error(&error);
+    }
+    octe_service_destroy(server.service);
+    octe_engine_close(server.engine);
+    octe_vocab_close(vocab);
+    octe_model_close(model);
+    octe_scales_free(&scales);
+    return code;
+}
+
+const app_command app_command_serve = {
+    .name = "serve",
+    .summary = "answer many at once over HTTP, as OpenAI's API",
+    .operands = "-m MODEL.gguf [flags]",
+    .notes = "Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, /metrics, /explain. SIGTERM or Ctrl-C: what is being\n"
+             "answered is answered, then the program ends.",
+    .flags = flags,
+    .n_flags = sizeof(flags) / sizeof(flags[0]),
+    .run = run,
+};

@@ -1,0 +1,94 @@
+/* server.h: owns what the parts of `octavo serve` share: the server, one request being answered (an exchange), and what may be wrong with it.
+ * One HTTP thread owns all exchanges; the service's thread touches an exchange only through `suspended`, with the service's lock held. */
+#ifndef APP_SERVER_H
+#define APP_SERVER_H
+
+#include <jansson.h>
+#include <microhttpd.h>
+
+#include "engine/serve/service.h"
+
+enum { APP_CHOICES_MAX = 32 };
+
+typedef struct app_server {
+    octe_engine *engine;
+    const octe_vocab *vocab;
+    octe_service *service;
+    const char *model_name, *api_key;   /* api_key NULL: none is asked for */
+    size_t max_body_bytes;
+    uint32_t request_seconds;           /* in which a connection must bring a whole request */
+    double begun;
+    _Atomic uint32_t n_exchanges;       /* being answered */
+    _Atomic bool draining;
+    _Atomic uint64_t n_requests, n_refused;
+} app_server;
+
+/* Why a request gets no answer, in OpenAI's shape. status 0: nothing is wrong. */
+typedef struct app_problem {
+    unsigned status;                    /* of HTTP */
+    const char *type, *param, *code;    /* static; param, code may be NULL */
+    char message[400];
+} app_problem;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 5, 6)))
+#endif
+bool app_problem_set(app_problem *problem, unsigned status, const char *param, const char *code, const char *format, ...);   /* returns false */
+bool app_problem_of(app_problem *problem, const oct_error *error);   /* the HTTP status that fits; returns false */
+json_t *app_problem_json(const app_problem *problem);
+
+/* What a body asks for. */
+typedef struct app_ask {
+    json_t *root;                       /* the body; spec.stop points into it */
+    int32_t *prompt;
+    octe_answer_spec spec;              /* request.prompt is `prompt` */
+    uint32_t n;                         /* choices */
+    uint32_t seed;
+    bool chat, stream, include_usage;
+} app_ask;
+
+/* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
+bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);
+void app_ask_free(app_ask *ask);
+
+typedef struct app_exchange {
+    app_server *server;
+    struct MHD_Connection *connection;
+    char *body;
+    size_t n_body, body_room;
+    app_problem problem;
+    app_ask ask;
+    octe_answer *answer[APP_CHOICES_MAX];
+    uint32_t n_answers;
+    bool routed, suspended, counted;    /* suspended: with the service's lock */
+    /* What a stream has sent. */
+    size_t given[APP_CHOICES_MAX];
+    uint32_t given_tokens[APP_CHOICES_MAX];
+    bool opened[APP_CHOICES_MAX], ended[APP_CHOICES_MAX], finished;
+    char *out;
+    size_t n_out, at_out;
+    char id[40];
+    int64_t created;
+} app_exchange;
+
+/* With the service's lock held: whether all answers have ended; the whole reply; the next events of a stream, appended to out (nothing new: nothing). */
+bool app_reply_is_ready(const app_exchange *exchange);
+json_t *app_reply_whole(const app_exchange *exchange);
+bool app_reply_stream(app_exchange *exchange);   /* false: no memory */
+
+/* Replies without a model. NULL: no memory. */
+json_t *app_reply_models(const app_server *server);
+json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
+json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
+char *app_reply_metrics(const app_server *server);    /* malloc'ed */
+char *app_reply_explain(const app_server *server);    /* malloc'ed */
+
+/* The HTTP side: listens on host:port (0: any free one, *port says which). False: a message has gone to standard error. */
+typedef struct app_http app_http;
+bool app_http_start(app_server *server, const char *host, uint16_t *port, uint32_t max_connections, app_http **http);
+/* Once in a while, from the thread that started it: closes connections that bring no request in time. */
+void app_http_tend(app_http *http);
+void app_http_stop_listening(app_http *http);
+void app_http_stop(app_http *http);   /* no answer is being made any more */
+
+#endif

@@ -1,0 +1,411 @@
+/* service.c: see service.h. One lock for everything that threads share; the thread holds it between steps and while it hands out tokens, never while the model
+ * runs. */
+#include "engine/serve/service.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/report.h"
+#include "engine/serve/text.h"
+#include "host/clock.h"
+
+enum { DEFAULT_OPEN = 1024 };
+
+typedef enum answer_state { ASKED, RUNNING, ENDED } answer_state;
+
+struct octe_answer {
+    octe_service *service;
+    octe_answer *next, *previous;     /* of all answers */
+    answer_state state;
+    bool abandoned;                   /* the thread frees it */
+    uint64_t id;                      /* of the scheduler, while RUNNING */
+    octe_request_spec request;        /* prompt: owned until it is RUNNING */
+    octe_sampler_options sampling;
+    octe_sampler *sampler;            /* made with the first token that needs one */
+    octe__answer_text text;
+    void (*notify)(void *context);
+    void *context;
+    uint32_t n_cached, n_sampled;
+    octe_answer_end end;
+    oct_error error;
+};
+
+struct octe_service {
+    octe_engine *engine;
+    const octe_vocab *vocab;
+    octe_runner *runner;
+    uint32_t max_open, n_vocab;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock, explaining;   /* explaining: one asks at a time */
+    pthread_cond_t work, done;        /* work: for the thread; done: an explain is there */
+    octe_answer *first;               /* in no order */
+    uint32_t n_new, n_abandoned;      /* answers that the thread has not looked at */
+    bool stopping, wants_explain, explain_window;
+    char *explain;
+    octe_service_stats stats;
+};
+
+void octe_service_lock(octe_service *s) { (void)pthread_mutex_lock(&s->lock); }
+void octe_service_unlock(octe_service *s) { (void)pthread_mutex_unlock(&s->lock); }
+
+/* ---- answers, with the lock held ------------------------------------------------------------------------------ */
+
+static void answer_destroy(octe_answer *a)
+{
+    octe_service *s = a->service;
+    *(a->previous != NULL ? &a->previous->next : &s->first) = a->next;
+    if (a->next != NULL) {
+        a->next->previous = a->previous;
+    }
+    octe_sampler_destroy(a->sampler);
+    octe__answer_text_free(&a->text);
+    free((int32_t *)a->request.prompt);
+    free(a);
+}
+
+static void answer_end(octe_answer *a, octe_answer_end end)
+{
+    octe_service *s = a->service;
+    a->state = ENDED;
+    a->end = end;
+    octe__answer_text_finish(&a->text);
+    octe_sampler_destroy(a->sampler);
+    a->sampler = NULL;
+    s->stats.n_open--;
+    s->stats.n_ended[end]++;
+    if (!a->abandoned) {
+        a->notify(a->context);
+    }
+}
+
+static void answer_fail(octe_answer *a, const oct_error *error)
+{
+    a->error = *error;
+    answer_end(a, OCTE_END_FAILED);
+}
+
+octe_answer_view octe_answer_look(const octe_answer *a)
+{
+    octe_answer_view view = {.n_prompt = a->request.n_prompt, .n_cached = a->n_cached, .n_sampled = a->n_sampled, .end = a->end, .error = &a->error};
+    octe__answer_text_look(&a->text, &view);
+    return view;
+}
+
+/* ---- sampling -------------------------------------------------------------------------------------------------------- */
+
+static oct_status choose(octe_answer *a, const float *logits, int32_t *token, oct_error *error)
+{
+    octe_service *s = a->service;
+    /* The likeliest token needs no list of candidates, which for large vocabularies costs more than the token's step. */
+    if (a->sampling.temp <= 0.0f && !a->sampling.ignore_eog) {
+        const uint32_t n = octe_vocab_size(s->vocab) < s->n_vocab ? octe_vocab_size(s->vocab) : s->n_vocab;
+        return octe__likeliest(logits, n, token, error);
+    }
+    if (a->sampler == NULL) {
+        const oct_status status = octe_sampler_create(s->vocab, &a->sampling, &a->sampler, error);
+        if (status != OCT_OK) {
+            return status;
+        }
+    }
+    return octe_sampler_sample(a->sampler, logits, s->n_vocab, token, error);
+}
+
+/* The lock is held: octe_runner_step is called without it, and hands out its rows in here. */
+static bool sample(void *context, const octe_scheduled *part, const float *logits, int32_t *token)
+{
+    octe_service *s = context;
+    octe_answer *a = part->user;
+    oct_error error = OCT_ERROR_INIT;
+    bool stopped = false;
+    octe_service_lock(s);
+    *token = 0;
+    a->n_cached = part->n_cached;
+    bool ended = a->abandoned;
+    if (ended) {
+        answer_end(a, OCTE_END_FAILED);
+        octe_service_unlock(s);
+        return true;
+    }
+    oct_status status = choose(a, logits, token, &error);
+    if (status == OCT_OK) {
+        a->n_sampled++;
+        s->stats.n_sampled++;
+        const bool eog = octe_vocab_is_eog(s->vocab, *token) && !a->sampling.ignore_eog;
+        if (!eog) {
+            status = octe__answer_text_add(&a->text, s->vocab, *token, logits, s->n_vocab, &stopped, &error);
+        }
+        stopped = stopped || eog;
+    }
+    if (status != OCT_OK) {
+        answer_fail(a, &error);
+        ended = true;
+    } else if (stopped || a->n_sampled == a->request.max_new_tokens) {
+        answer_end(a, stopped ? OCTE_END_STOP : OCTE_END_LENGTH);
+        ended = true;
+    } else {
+        a->notify(a->context);
+    }
+    octe_service_unlock(s);
+    return ended;
+}
+
+
+/* ---- the thread ------------------------------------------------------------------------------------------------------- */
+
+/* Takes over what has been asked for and given up. With the lock held. */
+static void settle(octe_service *s)
+{
+    octe_scheduler *scheduler = octe_runner_scheduler(s->runner);
+    for (octe_answer *a = s->first, *next; a != NULL && (s->n_new > 0 || s->n_abandoned > 0 || s->stopping); a = next) {
+        next = a->next;
+        if (s->stopping && a->state != ENDED) {
+            oct_error error = OCT_ERROR_INIT;
+            (void)octe__report(&error, OCT_CANCELLED, "octe_service_stop", NULL, "the service is stopping");
+            if (a->state == RUNNING) {
+                (void)octe_scheduler_cancel(scheduler, a->id);
+            }
+            answer_fail(a, &error);
+        }
+        if (a->abandoned) {
+            if (a->state == RUNNING) {
+                (void)octe_scheduler_cancel(scheduler, a->id);
+            }
+            if (a->state != ENDED) {
+                answer_end(a, OCTE_END_FAILED);
+            }
+            answer_destroy(a);
+        } else if (a->state == ASKED) {
+            oct_error error = OCT_ERROR_INIT;
+            octe_request_spec spec = a->request;
+            spec.user = a;
+            if (octe_scheduler_add(scheduler, &spec, &a->id, &error) != OCT_OK) {
+                answer_fail(a, &error);
+            } else {
+                a->state = RUNNING;
+            }
+            free((int32_t *)a->request.prompt);
+            a->request.prompt = NULL;
+        }
+    }
+    s->n_new = s->n_abandoned = 0;
+}
+
+static void write_explain(octe_service *s)
+{
+    const oct_plan *plan = octe_engine_plan(s->engine, s->explain_window);
+    const size_t n = plan != NULL ? oct_plan_explain(plan, OCT_TEXT_JSON, NULL, 0) : 0;
+    s->explain = n > 0 ? malloc(n + 1) : NULL;
+    if (s->explain != NULL) {
+        (void)oct_plan_explain(plan, OCT_TEXT_JSON, s->explain, n + 1);
+    }
+    s->wants_explain = false;
+    (void)pthread_cond_broadcast(&s->done);
+}
+
+static void note_failed(void *context, const octe_scheduled *part)
+{
+    octe_service *s = context;
+    octe_service_lock(s);
+    ((octe_answer *)part->user)->error.status = OCT_DEVICE_FAULT;   /* marked; ended below, outside the plan */
+    octe_service_unlock(s);
+}
+
+/* A step that failed would fail again: its requests end with the engine's words, the others go on. With the lock held. */
+static void end_failed(octe_service *s, const oct_error *error)
+{
+    s->stats.n_failed_steps++;
+    for (octe_answer *a = s->first; a != NULL; a = a->next) {
+        if (a->state == RUNNING && a->error.status != OCT_OK) {
+            (void)octe_scheduler_cancel(octe_runner_scheduler(s->runner), a->id);
+            answer_fail(a, error);
+        }
+    }
+}
+
+static void *work(void *argument)
+{
+    octe_service *s = argument;
+    octe_service_lock(s);
+    for (;;) {
+        settle(s);
+        if (s->wants_explain) {
+            write_explain(s);
+        }
+        octe_scheduler_stats_get(octe_runner_scheduler(s->runner), &s->stats.scheduler);
+        if (s->stopping) {
+            break;
+        }
+        if (s->stats.scheduler.n_running + s->stats.scheduler.n_waiting == 0) {
+            (void)pthread_cond_wait(&s->work, &s->lock);
+            continue;
+        }
+        octe_service_unlock(s);
+        oct_error error = OCT_ERROR_INIT;
+        uint32_t n_rows;
+        const double begin = oct__clock_seconds();
+        const oct_status status = octe_runner_step(s->runner, sample, note_failed, s, &n_rows, &error);
+        const double seconds = oct__clock_seconds() - begin;
+        octe_service_lock(s);
+        s->stats.busy_seconds += seconds;
+        if (status != OCT_OK) {
+            end_failed(s, &error);
+        }
+    }
+    octe_service_unlock(s);
+    return NULL;
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+
+oct_status octe_service_open(octe_engine *engine, const octe_vocab *vocab, const octe_service_options *options, octe_service **service, oct_error *error)
+{
+    *service = NULL;
+    octe_service *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_service_open", NULL, "no memory for a service");
+    }
+    s->engine = engine;
+    s->vocab = vocab;
+    s->n_vocab = octe_model_info_get(octe_engine_model(engine))->n_vocab;
+    s->max_open = options->max_open != 0 ? options->max_open : DEFAULT_OPEN;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_mutex_init(&s->explaining, NULL);
+    (void)pthread_cond_init(&s->work, NULL);
+    (void)pthread_cond_init(&s->done, NULL);
+    oct_status status = octe_runner_open(engine, &options->runner, &s->runner, error);
+    if (status == OCT_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
+        status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_service_open", NULL, "no thread for the service");
+    }
+    if (status != OCT_OK) {
+        octe_service_destroy(s);
+        return status;
+    }
+    s->started = true;
+    *service = s;
+    return OCT_OK;
+}
+
+void octe_service_stop(octe_service *s)
+{
+    if (!s->started) {
+        return;
+    }
+    octe_service_lock(s);
+    s->stopping = true;
+    (void)pthread_cond_signal(&s->work);
+    octe_service_unlock(s);
+    (void)pthread_join(s->thread, NULL);
+    s->started = false;
+}
+
+void octe_service_destroy(octe_service *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    octe_service_stop(s);
+    while (s->first != NULL) {
+        answer_destroy(s->first);
+    }
+    octe_runner_close(s->runner);
+    (void)pthread_cond_destroy(&s->work);
+    (void)pthread_cond_destroy(&s->done);
+    (void)pthread_mutex_destroy(&s->explaining);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s->explain);
+    free(s);
+}
+
+/* ---- for other threads ---------------------------------------------------------------------------------------------------- */
+
+oct_status octe_service_ask(octe_service *s, const octe_answer_spec *spec, octe_answer **answer, oct_error *error)
+{
+    static const char where[] = "octe_service_ask";
+    *answer = NULL;
+    oct_status status = octe_scheduler_check(octe_runner_scheduler(s->runner), &spec->request, error);
+    if (status != OCT_OK) {
+        return status;
+    }
+    octe_answer *a = calloc(1, sizeof(*a));
+    int32_t *prompt = malloc(spec->request.n_prompt * sizeof(*prompt));
+    if (a == NULL || prompt == NULL || !octe__answer_text_init(&a->text, spec)) {
+        free(prompt);
+        if (a != NULL) {
+            octe__answer_text_free(&a->text);
+        }
+        free(a);
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for a prompt of %u tokens", spec->request.n_prompt);
+    }
+    memcpy(prompt, spec->request.prompt, spec->request.n_prompt * sizeof(*prompt));
+    a->service = s;
+    a->request = spec->request;
+    a->request.prompt = prompt;
+    a->sampling = spec->sampling;
+    a->notify = spec->notify;
+    a->context = spec->context;
+    a->error.struct_size = sizeof(a->error);
+    octe_service_lock(s);
+    if (s->stopping) {
+        status = octe__report(error, OCT_CANCELLED, where, NULL, "the service is stopping");
+    } else if (s->stats.n_open >= s->max_open) {
+        status = octe__report(error, OCT_OUT_OF_PAGES, where, NULL, "%u answers are being made or wait already; at most %u may", s->stats.n_open, s->max_open);
+    }
+    a->next = s->first;
+    if (s->first != NULL) {
+        s->first->previous = a;
+    }
+    s->first = a;
+    if (status != OCT_OK) {
+        answer_destroy(a);
+    } else {
+        s->stats.n_open++;
+        s->n_new++;
+        (void)pthread_cond_signal(&s->work);
+        *answer = a;
+    }
+    octe_service_unlock(s);
+    return status;
+}
+
+void octe_answer_abandon(octe_answer *a)
+{
+    octe_service *s = a->service;
+    octe_service_lock(s);
+    if (a->state == ENDED) {
+        answer_destroy(a);
+    } else {
+        a->abandoned = true;
+        s->n_abandoned++;
+        (void)pthread_cond_signal(&s->work);
+    }
+    octe_service_unlock(s);
+}
+
+void octe_service_stats_get(octe_service *s, octe_service_stats *stats)
+{
+    octe_service_lock(s);
+    *stats = s->stats;
+    octe_service_unlock(s);
+}
+
+char *octe_service_explain(octe_service *s, bool window)
+{
+    (void)pthread_mutex_lock(&s->explaining);
+    octe_service_lock(s);
+    char *text = NULL;
+    if (!s->stopping) {
+        s->wants_explain = true;
+        s->explain_window = window;
+        (void)pthread_cond_signal(&s->work);
+        while (s->wants_explain) {
+            (void)pthread_cond_wait(&s->done, &s->lock);
+        }
+        text = s->explain;
+        s->explain = NULL;
+    }
+    octe_service_unlock(s);
+    (void)pthread_mutex_unlock(&s->explaining);
+    return text;
+}

@@ -1,0 +1,334 @@
+"""`octavo serve` from outside, on a tiny random model, over plain sockets."""
+import json
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+def raw(server, data, timeout=20):
+    s = socket.create_connection(("127.0.0.1", server.port), timeout=timeout)
+    s.sendall(data)
+    return s
+
+
+def post_bytes(path, body, more=""):
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+def read_all(s):
+    data = b""
+    while True:
+        try:
+            piece = s.recv(65536)
+        except ConnectionResetError:
+            break
+        if not piece:
+            break
+        data += piece
+    s.close()
+    return data
+
+
+def events(text):
+    """The events of a stream, [DONE] checked and left out."""
+    lines = [line[len("data: "):] for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def wait_until_idle(server):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        m = server.metrics()
+        if m["octavo:num_requests_running"] + m["octavo:num_requests_waiting"] == 0:
+            break
+        time.sleep(0.02)
+    pages = {key.split('"')[3]: value for key, value in m.items() if key.startswith('octavo:pages{pool="full"')}
+    assert pages["used"] == 0 and pages["free"] + pages["cached"] == pages["all"], m
+    return m
+
+
+# ---- shapes ------------------------------------------------------------------------------------------------------
+
+
+def test_routes(server):
+    assert server.request("GET", "/health") == (200, {"status": "ok"})
+    listed = server.request("GET", "/v1/models")[1]
+    assert listed["object"] == "list" and listed["data"][0]["object"] == "model"
+    tokens = server.post("/tokenize", {"prompt": "Grüße, 東京"})
+    assert tokens["count"] == len(tokens["tokens"]) and tokens["max_model_len"] == 512
+    assert server.post("/detokenize", {"tokens": tokens["tokens"]})["prompt"].endswith("Grüße, 東京")
+    explained = server.request("GET", "/explain")[1]
+    assert explained["full"]["operations"] and explained["window"] is None
+    assert server.request("GET", "/nowhere")[0] == 404
+    assert server.request("GET", CHAT)[0] == 405
+
+
+def test_whole_and_streamed_are_equal(server):
+    for path, body in ((COMPLETIONS, {"prompt": "It was the first"}), (CHAT, {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]})):
+        for more in ({"temperature": 0}, {"temperature": 1.0, "seed": 5, "top_p": 0.9}):
+            ask = body | more | {"max_tokens": 12, "ignore_eos": True}
+            whole = server.post(path, ask)
+            choice = whole["choices"][0]
+            text = choice["text"] if path == COMPLETIONS else choice["message"]["content"]
+            assert choice["finish_reason"] == "length" and whole["usage"]["completion_tokens"] == 12
+            stream = events(server.post(path, ask | {"stream": True, "stream_options": {"include_usage": True}}))
+            assert stream[-1]["choices"] == []
+            assert stream[-1]["usage"] | {"prompt_tokens_details": 0} == whole["usage"] | {"prompt_tokens_details": 0}
+            pieces = [e["choices"][0] for e in stream[:-1]]
+            assert "".join(p["text"] if path == COMPLETIONS else p["delta"].get("content", "") for p in pieces) == text
+            assert [p["finish_reason"] for p in pieces][-1] == "length" and all(p["finish_reason"] is None for p in pieces[:-1])
+
+
+def test_choices_stop_and_logprobs(server):
+    reply = server.complete("abc", n=3, temperature=1.0, seed=1, max_tokens=10, ignore_eos=True)
+    assert [c["index"] for c in reply["choices"]] == [0, 1, 2] and len({c["text"] for c in reply["choices"]}) > 1
+    assert reply["usage"]["completion_tokens"] == 30
+    for k in range(3):     # choice k is what seed + k gives
+        assert server.complete("abc", temperature=1.0, seed=1 + k, max_tokens=10, ignore_eos=True)["choices"][0]["text"] == reply["choices"][k]["text"]
+    whole = server.complete("xyz", max_tokens=24, ignore_eos=True)["choices"][0]["text"]
+    assert len(whole) > 6
+    stop = whole[3:5]
+    cut = server.complete("xyz", max_tokens=24, ignore_eos=True, stop=["never seen", stop])["choices"][0]
+    assert cut["finish_reason"] == "stop" and cut["text"] == whole[: whole.index(stop)]
+    streamed = events(server.post(COMPLETIONS, {"prompt": "xyz", "temperature": 0, "max_tokens": 24, "ignore_eos": True, "stop": stop, "stream": True}))
+    assert "".join(e["choices"][0]["text"] for e in streamed) == cut["text"]
+    scored = server.complete("xyz", max_tokens=5, ignore_eos=True, logprobs=3)["choices"][0]["logprobs"]
+    assert len(scored["tokens"]) == len(scored["token_logprobs"]) == len(scored["text_offset"]) == 5
+    for value, top in zip(scored["token_logprobs"], scored["top_logprobs"]):
+        assert value <= 0 and value == max(top.values())     # greedy: the likeliest
+    chat = server.post(CHAT, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "logprobs": True, "top_logprobs": 2, "temperature": 0, "ignore_eos": True})
+    content = chat["choices"][0]["logprobs"]["content"]
+    assert len(content) == 4 and all(c["top_logprobs"][0]["token"] == c["token"] and c["top_logprobs"][0]["logprob"] >= c["top_logprobs"][1]["logprob"] for c in content)
+
+
+def test_cached_tokens(start):
+    server = start()
+    prompt = [5 + i % 90 for i in range(200)]
+    first, second = server.complete(prompt), server.complete(prompt + [7, 8])
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 200
+    off = start("--no-prefix-cache")
+    assert [off.complete(prompt)["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)] == [0, 0]
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+WRONG = [
+    (COMPLETIONS, b"", 400), (COMPLETIONS, b"{", 400), (COMPLETIONS, b"[]", 400), (COMPLETIONS, b"nul", 400), (COMPLETIONS, b"{}", 400), (COMPLETIONS, b'{"prompt": 5}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "prompt": "b"}', 400), (COMPLETIONS, b'{"prompt": "a\xff\xfe"}', 400), (COMPLETIONS, b'{"prompt": "\\ud800"}', 400),
+    (COMPLETIONS, b'{"prompt": "\xc0\xaf"}', 400), (COMPLETIONS, b'{"prompt": []}', 400), (COMPLETIONS, b'{"prompt": [-1]}', 400), (COMPLETIONS, b'{"prompt": [1e9]}', 400),
+    (COMPLETIONS, b'{"prompt": [99999999]}', 400), (COMPLETIONS, b'{"prompt": "a", "max_tokens": 0}', 400), (COMPLETIONS, b'{"prompt": "a", "max_tokens": 1.5}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "temperature": -1}', 400), (COMPLETIONS, b'{"prompt": "a", "temperature": "hot"}', 400), (COMPLETIONS, b'{"prompt": "a", "top_p": 2}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "n": 0}', 400), (COMPLETIONS, b'{"prompt": "a", "n": 1000}', 400), (COMPLETIONS, b'{"prompt": "a", "stop": [1]}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "stop": ""}', 400), (COMPLETIONS, b'{"prompt": "a", "stream": "yes"}', 400), (COMPLETIONS, b'{"prompt": "a", "seed": -4}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "logprobs": 21}', 400), (COMPLETIONS, b'{"prompt": "a", "model": "other"}', 404), (COMPLETIONS, b'{"prompt": "a", "model": 3}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"1": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "presence_penalty": 1}', 400), (COMPLETIONS, b'{"prompt": "a", "user": 1}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "priority": 100000}', 400), (COMPLETIONS, b"[" * 5000, 400), (COMPLETIONS, b'{"prompt": "a", "stream_options": 1}', 400),
+    (CHAT, b"{}", 400), (CHAT, b'{"messages": []}', 400), (CHAT, b'{"messages": "hi"}', 400), (CHAT, b'{"messages": [5]}', 400), (CHAT, b'{"messages": [{"role": "user"}]}', 400),
+    (CHAT, b'{"messages": [{"role": 1, "content": "a"}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', 400),
+    (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}', 400),
+    (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}', 400), ("/tokenize", b'{"prompt": 1}', 400),
+    ("/detokenize", b'{"tokens": [-1]}', 400), ("/detokenize", b'{"tokens": "a"}', 400), ("/detokenize", b"\xff", 400),
+]
+
+
+def test_wrong_bodies(server):
+    for path, body, expected in WRONG:
+        status, reply = server.request("POST", path, body)
+        assert status == expected, (body, status, reply)
+        assert set(reply) == {"error"} and set(reply["error"]) == {"message", "type", "param", "code"}, (body, reply)
+        assert reply["error"]["type"] == "invalid_request_error" and reply["error"]["message"]
+    wait_until_idle(server)
+
+
+def test_too_long(start, server):
+    status, reply = server.request("POST", COMPLETIONS, {"prompt": [5] * 500, "max_tokens": 13})
+    assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+    assert "500" in reply["error"]["message"] and "513" in reply["error"]["message"] and "512" in reply["error"]["message"]
+    status, reply = server.request("POST", COMPLETIONS, {"prompt": [5] * 512})
+    assert status == 400 and "512" in reply["error"]["message"]
+    small = start("--max-body", "2K", "--max-open", 2)
+    assert small.request("POST", COMPLETIONS, b" " * 3000)[0] == 413
+    s = raw(small, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 4 + b"0\r\n\r\n")
+    assert b" 413 " in read_all(s).split(b"\r\n")[0]
+    assert small.request("POST", COMPLETIONS, {"prompt": "a", "n": 3, "max_tokens": 100})[0] == 429     # the first two are given up again
+    wait_until_idle(small)
+    assert small.complete("a")["choices"]
+
+
+def test_key(start):
+    server = start("--api-key", "s3cret")
+    assert server.request("GET", "/health")[0] == 200
+    for headers in ({}, {"Authorization": "Bearer wrong!"}, {"Authorization": "Bearer s3cre"}, {"Authorization": "s3cret"}):
+        assert server.request("POST", COMPLETIONS, {"prompt": "a"}, headers=headers)[0] == 401
+        assert server.request("GET", "/metrics", headers=headers)[0] == 401
+    assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer s3cret"})[0] == 200
+
+
+# ---- together ----------------------------------------------------------------------------------------------------------
+
+
+def asks(count, seed):
+    generator = random.Random(seed)
+    beginnings = [[generator.randrange(3, 90) for _ in range(180)] for _ in range(3)]
+    return [{"prompt": beginnings[i % 3][: generator.randrange(1, 180)] + [generator.randrange(3, 90) for _ in range(generator.randrange(1, 60))], "logprobs": 2,
+             "max_tokens": generator.randrange(1, 60), "seed": i, "temperature": generator.choice([0, 0.7, 1.5]), "ignore_eos": generator.random() < 0.5, "user": f"user {i % 4}",
+             "priority": generator.randrange(-1, 2)} for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["full", "window"])
+def test_each_answer_equals_its_solo_run(start, model, model_window, kind):
+    file = model if kind == "full" else model_window
+    arguments = ("--deterministic", "--max-num-batched-tokens", 64, "-ctk", "i8+rot", "-ctv", "e4m3", "--max-num-seqs", 6)
+    alone, together = start(*arguments, "--no-prefix-cache", file=file), start(*arguments, "--kv-cache-memory", "256K" if kind == "full" else "384K", file=file)
+    work = asks(28, 11)
+    expected = [alone.post(COMPLETIONS, ask)["choices"] for ask in work]
+    replies = [None] * len(work)
+
+    def run(i):
+        replies[i] = together.post(COMPLETIONS, work[i])["choices"]
+
+    for _ in range(2):     # the second time over a cache that is full
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(work))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for i, reply in enumerate(replies):
+            assert reply == expected[i], (i, work[i])
+    m = wait_until_idle(together)
+    assert m["octavo:prefix_cache_hits_total"] > 0
+    assert m["octavo:num_preemptions_total"] > 0
+
+
+def test_aborts(start):
+    """Clients that go away at any moment, politely or not: their pages come back and the others' answers are right."""
+    server = start("--deterministic", "--max-num-batched-tokens", 64)
+    generator = random.Random(3)
+    expected = server.complete("steady", max_tokens=40, ignore_eos=True)["choices"]
+    for i in range(40):
+        body = json.dumps({"prompt": [generator.randrange(3, 90) for _ in range(100)], "max_tokens": 300, "stream": i % 3 != 0, "ignore_eos": True}).encode()
+        data = post_bytes(COMPLETIONS, body)
+        s = raw(server, data[: generator.choice([len(data), len(data), len(data) // 2])])
+        if generator.random() < 0.5:
+            time.sleep(generator.random() * 0.02)
+            s.setblocking(False)
+            try:
+                s.recv(100)
+            except BlockingIOError:
+                pass
+        if generator.random() < 0.5:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))     # a reset
+        s.close()
+        if i % 8 == 0:
+            assert server.complete("steady", max_tokens=40, ignore_eos=True)["choices"] == expected
+    m = wait_until_idle(server)
+    assert m['octavo:request_success_total{finished_reason="abort"}'] > 0
+    assert server.complete("steady", max_tokens=40, ignore_eos=True)["choices"] == expected
+
+
+def test_half_closed(server):
+    """Who has said all it has to say still hears the answer."""
+    expected = server.complete("half", max_tokens=20, ignore_eos=True)["choices"][0]["text"]
+    for stream in (False, True):
+        body = json.dumps({"prompt": "half", "temperature": 0, "max_tokens": 20, "ignore_eos": True, "stream": stream}).encode()
+        s = raw(server, post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
+        s.shutdown(socket.SHUT_WR)
+        reply = read_all(s).decode()
+        assert reply.startswith("HTTP/1.1 200")
+        assert stream and "[DONE]" in reply or json.loads(reply.split("\r\n\r\n", 1)[1])["choices"][0]["text"] == expected
+
+
+def test_slow_reader(start):
+    """A stream that nobody reads holds up nobody, and is whole when it is read at last."""
+    server = start()
+    body = json.dumps({"prompt": "slow", "temperature": 0, "max_tokens": 400, "ignore_eos": True, "stream": True, "logprobs": 20}).encode()
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    s.settimeout(20)
+    s.connect(("127.0.0.1", server.port))
+    s.sendall(post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
+    for _ in range(3):
+        assert server.complete("quick")["choices"]
+    assert b"data: [DONE]" in read_all(s)
+    wait_until_idle(server)
+
+
+# ---- abuse ------------------------------------------------------------------------------------------------------------------
+
+
+def test_headers(start):
+    server = start("--request-timeout", 1)
+    flood = raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\n")
+    try:
+        for i in range(2000):
+            flood.sendall(b"X-Flood-%d: " % i + b"y" * 100 + b"\r\n")
+        flood.sendall(b"\r\n")
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    assert b" 200 " not in read_all(flood)[:20]
+    for junk in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET /health HTTP/9.9\r\n\r\n"):
+        s = raw(server, junk)
+        assert b" 200 " not in read_all(s)[:20]
+    # A byte of a header now and then is no request: it is closed all the same.
+    slow = raw(server, b"GET /health HTTP/1.1\r\n")
+    begin = time.monotonic()
+    closed = False
+    while not closed and time.monotonic() - begin < 6:
+        try:
+            slow.sendall(b"X")
+            slow.settimeout(0.1)
+            closed = slow.recv(100) == b""
+        except TimeoutError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            closed = True
+    assert closed and time.monotonic() - begin < 4
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_idle_connections(start):
+    """A thousand of them may cost 100 MB: four hundred cost less than 40."""
+    server = start()
+    assert server.complete("a")["choices"]
+    before = server.rss_bytes()
+    idle = [raw(server, b"") for _ in range(400)]
+    assert server.complete("b")["choices"]
+    assert server.rss_bytes() - before < 40e6
+    for s in idle:
+        s.close()
+
+
+def test_drain(start):
+    """SIGTERM: what is being answered is answered, nobody else gets in, the program ends well."""
+    server = start()
+    body = json.dumps({"prompt": "last words", "temperature": 0, "max_tokens": 450, "ignore_eos": True, "stream": True}).encode()
+    s = raw(server, post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
+    first = s.recv(10)
+    server.process.send_signal(signal.SIGTERM)
+    assert b"data: [DONE]" in first + read_all(s)
+    assert server.stop(told=True) == 0
+    with pytest.raises(ConnectionRefusedError):
+        raw(server, b"")
+
+
+def test_drain_is_bounded(start):
+    """What takes too long is told so and ended."""
+    server = start("--drain-timeout", 0)
+    body = json.dumps({"prompt": [5] * 20, "temperature": 0, "max_tokens": 480, "ignore_eos": True, "n": 16}).encode()
+    s = raw(server, post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
+    while server.metrics()["octavo:num_requests_running"] == 0:
+        pass
+    server.process.send_signal(signal.SIGTERM)
+    reply = read_all(s)
+    assert server.stop(told=True) == 0
+    assert b" 503 " in reply.split(b"\r\n")[0] and b"stopping" in reply
