@@ -19,14 +19,47 @@ struct octe_sampler {
     bool ignore_eog;
 };
 
+/* Blanks are bounded: a model that likes them would write nothing else. */
+const char octe_grammar_json_object[] =
+    "root ::= object\n"
+    "value ::= object | array | string | number | \"true\" | \"false\" | \"null\"\n"
+    "object ::= \"{\" blank ( member ( \",\" blank member )* )? \"}\"\n"
+    "member ::= string blank \":\" blank value blank\n"
+    "array ::= \"[\" blank ( value blank ( \",\" blank value blank )* )? \"]\"\n"
+    "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ( [\"\\\\/bfnrt] | \"u\" [0-9a-fA-F]{4} ) )* \"\\\"\"\n"
+    "number ::= \"-\"? ( \"0\" | [1-9] [0-9]{0,15} ) ( \".\" [0-9]{1,15} )? ( [eE] [-+]? [0-9]{1,3} )?\n"
+    "blank ::= \" \"? | \"\\n\" \" \"{0,20}\n";
+
 static oct_status build_chain(octe_sampler *s, const octe_sampler_options *o)
 {
     s->chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
-    if (s->chain == NULL) {
+    llama_logit_bias *const bias = o->n_bias > 0 ? malloc(o->n_bias * sizeof(*bias)) : NULL;
+    if (s->chain == NULL || (o->n_bias > 0 && bias == NULL)) {
+        free(bias);
         return OCT_OUT_OF_MEMORY;
     }
-    struct llama_sampler *links[5];
+    struct llama_sampler *links[8];
     int n = 0;
+    for (uint32_t i = 0; i < o->n_bias; i++) {
+        bias[i] = (llama_logit_bias){o->bias[i].token, o->bias[i].bias};
+    }
+    if (o->n_bias > 0) {
+        links[n++] = llama_sampler_init_logit_bias((int32_t)s->n_vocab, (int32_t)o->n_bias, bias);
+    }
+    free(bias);
+    if (o->penalty_tokens > 0 && (o->frequency_penalty != 0.0f || o->presence_penalty != 0.0f)) {
+        links[n++] = llama_sampler_init_penalties((int32_t)s->n_vocab, (int32_t)o->penalty_tokens, 1.0f, o->frequency_penalty, o->presence_penalty);
+    }
+    if (o->grammar != NULL) {
+        struct llama_sampler *const grammar = llama_sampler_init_grammar(s->vocab->vocab, o->grammar, "root");
+        if (grammar == NULL) {
+            for (int i = 0; i < n; i++) {
+                llama_sampler_free(links[i]);
+            }
+            return OCT_INVALID_ARGUMENT;
+        }
+        links[n++] = grammar;
+    }
     if (o->temp <= 0.0f) {
         links[n++] = llama_sampler_init_greedy();
     } else {
@@ -61,6 +94,16 @@ oct_status octe_sampler_create(const octe_vocab *vocab, const octe_sampler_optio
     if (!(o->top_p >= 0.0f && o->top_p <= 1.0f) || !(o->min_p >= 0.0f && o->min_p <= 1.0f)) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "top_p is %g, min_p %g; must be 0 to 1", (double)o->top_p, (double)o->min_p);
     }
+    if (!isfinite(o->frequency_penalty) || !isfinite(o->presence_penalty) || o->penalty_tokens > INT32_MAX) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "frequency_penalty is %g, presence_penalty %g; must be finite", (double)o->frequency_penalty,
+                            (double)o->presence_penalty);
+    }
+    for (uint32_t i = 0; i < o->n_bias; i++) {
+        if (o->bias[i].token < 0 || (uint32_t)o->bias[i].token >= octe_vocab_size(vocab) || !isfinite(o->bias[i].bias)) {
+            return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "a bias of %g for token %" PRId32 "; must be finite, for tokens 0 to %u", (double)o->bias[i].bias,
+                                o->bias[i].token, octe_vocab_size(vocab) - 1);
+        }
+    }
     octe__runtime_start();
     octe_sampler *s = calloc(1, sizeof(*s));
     if (s == NULL) {
@@ -68,9 +111,11 @@ oct_status octe_sampler_create(const octe_vocab *vocab, const octe_sampler_optio
     }
     *s = (octe_sampler){.vocab = vocab, .n_vocab = octe_vocab_size(vocab), .ignore_eog = o->ignore_eog};
     s->candidates = malloc(s->n_vocab * sizeof(*s->candidates));
-    if (s->candidates == NULL || build_chain(s, o) != OCT_OK) {
+    const oct_status status = s->candidates != NULL ? build_chain(s, o) : OCT_OUT_OF_MEMORY;
+    if (status != OCT_OK) {
         octe_sampler_destroy(s);
-        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for a sampler of %u tokens", octe_vocab_size(vocab));
+        return status == OCT_INVALID_ARGUMENT ? octe__report(error, status, where, NULL, "the grammar can't be read")
+                                              : octe__report(error, status, where, NULL, "no memory for a sampler of %u tokens", octe_vocab_size(vocab));
     }
     *sampler = s;
     return OCT_OK;
@@ -106,6 +151,10 @@ oct_status octe_sampler_sample(octe_sampler *s, const float *logits, uint32_t n_
     llama_sampler_apply(s->chain, &candidates);
     if (candidates.selected < 0 || (size_t)candidates.selected >= candidates.size) {
         return octe__report(error, OCT_BAD_DATA, where, NULL, "libllama's samplers chose none of %zu tokens", n_candidates);
+    }
+    /* A grammar takes what it does not allow to -infinity, and ends the program where such a token is accepted. */
+    if (!isfinite(candidates.data[candidates.selected].logit)) {
+        return octe__report(error, OCT_BAD_DATA, where, NULL, "the grammar allows none of %zu tokens", n_candidates);
     }
     *token = candidates.data[candidates.selected].id;
     llama_sampler_accept(s->chain, *token);

@@ -110,22 +110,12 @@ static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
 /* What would change the answer and is not built is refused, not left out in silence. */
 static bool check_unbuilt(const json_t *root, app_problem *problem)
 {
-    static const char *const names[] = { "tools", "functions", "logit_bias", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_grammar", "modalities", "audio" };
-    static const char *const zero[] = { "presence_penalty", "frequency_penalty" };
+    static const char *const names[] = { "tools", "functions", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_grammar", "modalities", "audio" };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *const value = field(root, names[i]);
         const bool empty = value == NULL || (json_is_array(value) && json_array_size(value) == 0) || (json_is_object(value) && json_object_size(value) == 0);
         if (!empty) {
             return app_problem_set(problem, 400, names[i], "unsupported", "'%s' is not supported", names[i]);
-        }
-    }
-    for (size_t i = 0; i < sizeof(zero) / sizeof(zero[0]); i++) {
-        float x = 0.0f;
-        if (!read_number(root, zero[i], -2, 2, &x, problem)) {
-            return false;
-        }
-        if (x != 0.0f) {
-            return app_problem_set(problem, 400, zero[i], "unsupported", "'%s' other than 0 is not supported", zero[i]);
         }
     }
     bool echo = false;
@@ -136,11 +126,52 @@ static bool check_unbuilt(const json_t *root, app_problem *problem)
     if (echo || best_of > 1) {
         return app_problem_set(problem, 400, echo ? "echo" : "best_of", "unsupported", "'%s' is not supported", echo ? "echo" : "best_of");
     }
+    return true;
+}
+
+static bool read_bias(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const json_t *const map = field(root, "logit_bias");
+    const uint32_t n_vocab = octe_vocab_size(server->vocab);
+    const char *key;
+    json_t *value;
+    if (map == NULL) {
+        return true;
+    }
+    if (!json_is_object(map)) {
+        return wrong(problem, "logit_bias", "an object of tokens and numbers");
+    }
+    ask->bias = malloc((json_object_size(map) + 1) * sizeof(*ask->bias));
+    if (ask->bias == NULL) {
+        return app_problem_set(problem, 503, NULL, NULL, "no memory for %zu biases", json_object_size(map));
+    }
+    json_object_foreach((json_t *)map, key, value) {
+        char *end;
+        const unsigned long token = strtoul(key, &end, 10);
+        const double x = json_number_value(value);
+        if (key[0] < '0' || key[0] > '9' || *end != '\0' || token >= n_vocab || !json_is_number(value) || !(x >= -100 && x <= 100)) {
+            return app_problem_set(problem, 400, "logit_bias", NULL, "'logit_bias' must have tokens from 0 to %u, each with a number from -100 to 100", n_vocab - 1);
+        }
+        ask->bias[ask->spec.sampling.n_bias++] = (octe_logit_bias){ (int32_t)token, (float)x };
+    }
+    ask->spec.sampling.bias = ask->bias;
+    return true;
+}
+
+static bool read_format(const json_t *root, app_ask *ask, app_problem *problem)
+{
     const json_t *const format = field(root, "response_format");
     const char *const type = json_string_value(json_object_get(format, "type"));
-    if (format != NULL && (type == NULL || strcmp(type, "text") != 0)) {
-        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' other than {\"type\": \"text\"} is not supported");
+    if (format == NULL || (type != NULL && strcmp(type, "text") == 0)) {
+        return true;
     }
+    if (type == NULL || strcmp(type, "json_object") != 0) {
+        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' must be {\"type\": \"text\"} or {\"type\": \"json_object\"}");
+    }
+    if (ask->spec.sampling.ignore_eog) {
+        return app_problem_set(problem, 400, "ignore_eos", NULL, "'ignore_eos' and a JSON object exclude each other: where the object ends, nothing else may follow");
+    }
+    ask->spec.sampling.grammar = octe_grammar_json_object;
     return true;
 }
 
@@ -317,13 +348,16 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
                       read_count(root, "priority", -OCTE_PRIORITY_MAX, OCTE_PRIORITY_MAX, &priority, problem) && read_count(root, "top_k", -1, INT_MAX, &top_k, problem) &&
                       read_number(root, "temperature", 0, 2, &sampling->temp, problem) && read_number(root, "top_p", 0, 1, &sampling->top_p, problem) &&
                       read_number(root, "min_p", 0, 1, &sampling->min_p, problem) && read_switch(root, "ignore_eos", &sampling->ignore_eog, problem) &&
-                      read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
+                      read_number(root, "frequency_penalty", -2, 2, &sampling->frequency_penalty, problem) &&
+                      read_number(root, "presence_penalty", -2, 2, &sampling->presence_penalty, problem) && read_bias(server, root, ask, problem) &&
+                      read_format(root, ask, problem) && read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
                       (stream_options == NULL || read_switch(stream_options, "include_usage", &ask->include_usage, problem)) &&
                       (chat ? read_messages(server, root, ask, problem) : read_prompt(server, root, ask, problem)) && read_limits(server, root, ask, problem);
     if (!fine) {
         return false;
     }
     sampling->top_k = (int32_t)top_k;
+    sampling->penalty_tokens = sampling->frequency_penalty != 0.0f || sampling->presence_penalty != 0.0f ? ask->spec.request.max_new_tokens : 0;
     ask->n = (uint32_t)n;
     ask->spec.request.prompt = ask->prompt;
     ask->spec.request.priority = (int32_t)priority;
@@ -336,5 +370,6 @@ void app_ask_free(app_ask *ask)
 {
     json_decref(ask->root);
     free(ask->prompt);
+    free(ask->bias);
     *ask = (app_ask){ 0 };
 }

@@ -41,6 +41,7 @@ json_t *app_problem_json(const app_problem *problem);
 typedef struct app_ask {
     json_t *root;                       /* the body; spec.stop points into it */
     int32_t *prompt;
+    octe_logit_bias *bias;
     octe_answer_spec spec;              /* request.prompt is `prompt` */
     uint32_t n;                         /* choices */
     uint32_t seed;

@@ -99,7 +99,7 @@ static oct_status choose(octe_answer *a, const float *logits, int32_t *token, oc
 {
     octe_service *s = a->service;
     /* The likeliest token needs no list of candidates, which for large vocabularies costs more than the token's step. */
-    if (a->sampling.temp <= 0.0f && !a->sampling.ignore_eog) {
+    if (a->sampling.temp <= 0.0f && !a->sampling.ignore_eog && a->sampler == NULL) {
         const uint32_t n = octe_vocab_size(s->vocab) < s->n_vocab ? octe_vocab_size(s->vocab) : s->n_vocab;
         return octe__likeliest(logits, n, token, error);
     }
@@ -346,8 +346,18 @@ oct_status octe_service_ask(octe_service *s, const octe_answer_spec *spec, octe_
     a->notify = spec->notify;
     a->context = spec->context;
     a->error.struct_size = sizeof(a->error);
+    const octe_sampler_options *const o = &spec->sampling;
+    /* What the options point to is the caller's, so this sampler can't wait for its first token; and a plain one must not take memory while it waits. */
+    if (o->n_bias > 0 || o->grammar != NULL || o->penalty_tokens > 0) {
+        status = octe_sampler_create(s->vocab, o, &a->sampler, error);
+        a->sampling.bias = NULL;
+        a->sampling.n_bias = 0;
+        a->sampling.grammar = NULL;
+    }
     octe_service_lock(s);
-    if (s->stopping) {
+    if (status != OCT_OK) {
+        /* said already */
+    } else if (s->stopping) {
         status = octe__report(error, OCT_CANCELLED, where, NULL, "the service is stopping");
     } else if (s->stats.n_open >= s->max_open) {
         status = octe__report(error, OCT_OUT_OF_PAGES, where, NULL, "%u answers are being made or wait already; at most %u may", s->stats.n_open, s->max_open);

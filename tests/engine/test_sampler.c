@@ -86,8 +86,36 @@ static void samplers(void **state)
     }
     assert_memory_equal(first[0], first[1], sizeof(first[0]));
     assert_true(memcmp(first[0], first[2], sizeof(first[0])) != 0);
+    /* A choice costs each time, or once; only the last penalty_tokens count. */
+    static const struct {
+        float frequency, presence;
+        uint32_t last;
+        int32_t drawn[5];
+    } penalties[] = {{0.5f, 0.0f, 9, {100, 101, 100, 101, 100}}, {0.0f, 0.5f, 9, {100, 101, 100, 100, 100}}, {0.0f, 0.5f, 1, {100, 101, 100, 101, 100}}, {0.5f, 0.5f, 0, {100, 100, 100, 100, 100}}};
+    logits[102] = -10.0f;
+    for (int p = 0; p < 4; p++) {
+        s = make(v, (octe_sampler_options){.ignore_eog = true, .frequency_penalty = penalties[p].frequency, .presence_penalty = penalties[p].presence, .penalty_tokens = penalties[p].last});
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(draw(s, logits), penalties[p].drawn[i]);
+        }
+        octe_sampler_destroy(s);
+    }
+    const octe_logit_bias bias[2] = {{100, -50.0f}, {102, 14.0f}}, no_token = {TINY_VOCAB, 1.0f};
+    s = make(v, (octe_sampler_options){.ignore_eog = true, .bias = bias, .n_bias = 2});
+    assert_int_equal(draw(s, logits), 102);
+    octe_sampler_destroy(s);
+    /* Only what the grammar allows, and nothing where it allows nothing: said, not crashed. */
     oct_error error = OCT_ERROR_INIT;
     int32_t token;
+    s = make(v, (octe_sampler_options){.ignore_eog = true, .grammar = "root ::= \"ab\""});
+    assert_int_equal(draw(s, logits), TINY_BYTES + 'a');
+    assert_int_equal(draw(s, logits), TINY_BYTES + 'b');
+    assert_int_equal(octe_sampler_sample(s, logits, TINY_VOCAB, &token, &error), OCT_BAD_DATA);
+    assert_int_equal(octe_sampler_sample(s, logits, TINY_VOCAB, &token, &error), OCT_BAD_DATA);
+    octe_sampler_destroy(s);
+    s = make(v, (octe_sampler_options){.grammar = octe_grammar_json_object});
+    assert_int_equal(draw(s, logits), TINY_BYTES + '{');
+    octe_sampler_destroy(s);
     for (int i = 0; i < TINY_VOCAB; i++) {
         logits[i] = i % 2 == 0 ? NAN : -INFINITY;
     }
@@ -95,7 +123,8 @@ static void samplers(void **state)
     assert_int_equal(octe_sampler_sample(s, logits, TINY_VOCAB, &token, &error), OCT_BAD_DATA);
     octe_sampler_destroy(s);
     octe_sampler_destroy(NULL);
-    const octe_sampler_options wrong[] = {{.temp = NAN}, {.temp = INFINITY}, {.top_p = NAN}, {.top_p = -0.1f}, {.top_p = 1.1f}, {.min_p = 2.0f}, {.min_p = NAN}};
+    const octe_sampler_options wrong[] = {{.temp = NAN}, {.temp = INFINITY}, {.top_p = NAN}, {.top_p = -0.1f}, {.top_p = 1.1f}, {.min_p = 2.0f}, {.min_p = NAN},
+                                          {.frequency_penalty = NAN}, {.presence_penalty = INFINITY}, {.bias = &no_token, .n_bias = 1}, {.grammar = "root ::= ("}};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         assert_int_equal(octe_sampler_create(v, &wrong[i], &s, &error), OCT_INVALID_ARGUMENT);
         assert_null(s);

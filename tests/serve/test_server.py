@@ -109,6 +109,31 @@ def test_choices_stop_and_logprobs(server):
     assert len(content) == 4 and all(c["top_logprobs"][0]["token"] == c["token"] and c["top_logprobs"][0]["logprob"] >= c["top_logprobs"][1]["logprob"] for c in content)
 
 
+def test_bias_and_penalties(server):
+    plain = server.complete("bias", max_tokens=12, ignore_eos=True, logprobs=0)["choices"][0]
+    allowed = server.post("/tokenize", {"prompt": "Q", "add_special_tokens": False})["tokens"]
+    assert server.complete("bias", max_tokens=6, ignore_eos=True, logit_bias={str(allowed[-1]): 100})["choices"][0]["text"].strip() == "QQQQQQ"
+    # Two tokens far above all others take turns where each choice costs more than what lies between them.
+    pair = {str(server.post("/tokenize", {"prompt": c, "add_special_tokens": False})["tokens"][-1]): 100 for c in "QZ"}
+    many = server.complete("bias", max_tokens=60, ignore_eos=True, logit_bias=pair, frequency_penalty=2)["choices"][0]["text"]
+    assert set(many) == {"Q", "Z"} and abs(many.count("Q") - many.count("Z")) < 10
+    assert server.complete("bias", max_tokens=12, ignore_eos=True, logprobs=0)["choices"][0] == plain
+
+
+def test_json_object(server):
+    """A random model, held to JSON: what it ends by itself is an object, what is cut off is the beginning of one."""
+    ended = 0
+    for seed in range(12):
+        choice = server.post(CHAT, {"messages": [{"role": "user", "content": "JSON"}], "response_format": {"type": "json_object"}, "seed": seed, "temperature": 1.0,
+                                    "max_tokens": 300, "logit_bias": {str(server.post("/tokenize", {"prompt": c, "add_special_tokens": False})["tokens"][-1]): 3 for c in '"}'}})["choices"][0]
+        text = choice["message"]["content"]
+        assert text.startswith("{")
+        if choice["finish_reason"] == "stop":
+            assert isinstance(json.loads(text), dict)
+            ended += 1
+    assert ended > 3
+
+
 def test_cached_tokens(start):
     server = start()
     prompt = [5 + i % 90 for i in range(200)]
@@ -131,12 +156,14 @@ WRONG = [
     (COMPLETIONS, b'{"prompt": "a", "n": 0}', 400), (COMPLETIONS, b'{"prompt": "a", "n": 1000}', 400), (COMPLETIONS, b'{"prompt": "a", "stop": [1]}', 400),
     (COMPLETIONS, b'{"prompt": "a", "stop": ""}', 400), (COMPLETIONS, b'{"prompt": "a", "stream": "yes"}', 400), (COMPLETIONS, b'{"prompt": "a", "seed": -4}', 400),
     (COMPLETIONS, b'{"prompt": "a", "logprobs": 21}', 400), (COMPLETIONS, b'{"prompt": "a", "model": "other"}', 404), (COMPLETIONS, b'{"prompt": "a", "model": 3}', 400),
-    (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"1": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "presence_penalty": 1}', 400), (COMPLETIONS, b'{"prompt": "a", "user": 1}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"x": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "presence_penalty": 3}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"999999": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "logit_bias": [1]}', 400), (COMPLETIONS, b'{"prompt": "a", "suffix": "b"}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "ignore_eos": true, "response_format": {"type": "json_object"}}', 400), (COMPLETIONS, b'{"prompt": "a", "user": 1}', 400),
     (COMPLETIONS, b'{"prompt": "a", "priority": 100000}', 400), (COMPLETIONS, b"[" * 5000, 400), (COMPLETIONS, b'{"prompt": "a", "stream_options": 1}', 400),
     (CHAT, b"{}", 400), (CHAT, b'{"messages": []}', 400), (CHAT, b'{"messages": "hi"}', 400), (CHAT, b'{"messages": [5]}', 400), (CHAT, b'{"messages": [{"role": "user"}]}', 400),
     (CHAT, b'{"messages": [{"role": 1, "content": "a"}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', 400),
     (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}', 400),
-    (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}', 400), ("/tokenize", b'{"prompt": 1}', 400),
+    (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema"}}', 400), ("/tokenize", b'{"prompt": 1}', 400),
     ("/detokenize", b'{"tokens": [-1]}', 400), ("/detokenize", b'{"tokens": "a"}', 400), ("/detokenize", b"\xff", 400),
 ]
 
