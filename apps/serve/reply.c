@@ -328,8 +328,10 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     const octe_scheduler_stats *const c = &s->scheduler;
     static const char *const pool_name[] = { "full", "window" };
     const double used = (double)c->pool[0].n_used / (double)(c->pool[0].n > 0 ? c->pool[0].n : 1);
+    /* Those that the thread between two steps has not seen yet wait, too. */
+    const uint32_t unseen = s->n_open > c->n_running ? s->n_open - c->n_running : 0, waiting = unseen > c->n_waiting ? unseen : c->n_waiting;
     add_metric(text, "num_requests_running", "gauge", "Requests that hold pages.", c->n_running);
-    add_metric(text, "num_requests_waiting", "gauge", "Requests that wait for pages.", c->n_waiting);
+    add_metric(text, "num_requests_waiting", "gauge", "Requests that wait for pages.", waiting);
     add_metric(text, "kv_cache_usage_perc", "gauge", "Pages in use, of 1.", used);
     add_metric(text, "num_preemptions_total", "counter", "Requests that gave their pages back and were computed again.", (double)c->n_preempted);
     add_metric(text, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)c->n_prompt_tokens);
