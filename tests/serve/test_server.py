@@ -187,7 +187,7 @@ def test_too_long(start, server):
     assert small.request("POST", COMPLETIONS, b" " * 3000)[0] == 413
     s = raw(small, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 4 + b"0\r\n\r\n")
     assert b" 413 " in read_all(s).split(b"\r\n")[0]
-    assert small.request("POST", COMPLETIONS, {"prompt": "a", "n": 3, "max_tokens": 100})[0] == 429     # the first two are given up again
+    assert small.request("POST", COMPLETIONS, {"prompt": "a", "n": 32, "max_tokens": 400, "ignore_eos": True})[0] == 429     # the first two are given up again
     wait_until_idle(small)
     assert small.complete("a")["choices"]
 
