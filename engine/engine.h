@@ -103,6 +103,13 @@ typedef struct octe_paged_part {
 /* As octe_engine_step; nothing of the parts is kept. At most max_sequences of them. A step that failed may have stored some of its rows. */
 oct_status octe_engine_step_paged(octe_engine *engine, const octe_paged_part *parts, uint32_t n_parts, const float **logits, oct_error *error);
 
+/* Bytes of one page of a pool in all its layers, dynamic scales included; 0 for a pool that the model has no layers for. */
+size_t octe_engine_page_bytes(const octe_engine *engine, uint32_t pool);
+
+/* A page's bytes, octe_engine_page_bytes of them, out of the pool and back into any page of it. INVALID_ARGUMENT: no such page. */
+oct_status octe_engine_page_read(const octe_engine *engine, uint32_t pool, int32_t page, void *bytes);
+oct_status octe_engine_page_write(octe_engine *engine, uint32_t pool, int32_t page, const void *bytes);
+
 /* Copies a page of a pool in all its layers. Fine for a pool that the model has no layers for. */
 oct_status octe_engine_copy_page(octe_engine *engine, uint32_t pool, int32_t from, int32_t to, oct_error *error);
 

@@ -1,5 +1,6 @@
 /* step_paged.c: steps over pages that the caller hands out, and copies of them. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "engine/engine_state.h"
 #include "engine/report.h"
@@ -119,3 +120,60 @@ oct_status octe_engine_copy_page(octe_engine *e, uint32_t pool, int32_t from, in
     e->cache.n_copied++;
     return OCT_OK;
 }
+
+/* ---- pages out of the pool and back ------------------------------------------------------------------------------ */
+
+/* One piece of a page: K, V or their dynamic scales in one layer. A pool's pages are contiguous in each. */
+typedef struct piece {
+    unsigned char *begin;
+    size_t bytes;
+} piece;
+
+static void pieces_of(const oct_kv_layer *l, int32_t page, piece pieces[4])
+{
+    const oct_kv_spec *spec = &l->spec;
+    void *const values[2] = {l->k, l->v}, *const scales[2] = {l->k_token_scale, l->v_token_scale};
+    const int64_t strides[2] = {l->k_page_stride, l->v_page_stride}, scale_strides[2] = {l->k_scale_page_stride, l->v_scale_page_stride};
+    for (int side = 0; side < 2; side++) {
+        const oct_kv_format *f = side == 0 ? &spec->k : &spec->v;
+        const size_t element = oct_dtype_size_bytes(f->dtype), scale = scales[side] != NULL ? oct_dtype_size_bytes(f->scale_dtype) : 0;
+        const size_t n = (size_t)spec->page_size * spec->heads;
+        pieces[2 * side] = (piece){(unsigned char *)values[side] + (size_t)page * (size_t)strides[side] * element, n * (side == 0 ? spec->dim_k : spec->dim_v) * element};
+        pieces[2 * side + 1] = scale > 0 ? (piece){(unsigned char *)scales[side] + (size_t)page * (size_t)scale_strides[side] * scale, n * scale} : (piece){NULL, 0};
+    }
+}
+
+size_t octe_engine_page_bytes(const octe_engine *e, uint32_t pool)
+{
+    size_t n = 0;
+    for (uint32_t il = 0; il < e->cache.n_layers; il++) {
+        n += e->cache.group[il] == pool ? oct_kv_page_bytes(&e->cache.spec) : 0;
+    }
+    return n;
+}
+
+/* out or in: one of the two. */
+static oct_status move_page(const octe_engine *e, uint32_t pool, int32_t page, unsigned char *out, const unsigned char *in)
+{
+    if (pool >= OCTE__GROUPS || page < 0 || page >= e->cache.n_pages[pool]) {
+        return OCT_INVALID_ARGUMENT;
+    }
+    size_t at = 0;
+    for (uint32_t il = 0; il < e->cache.n_layers; il++) {
+        piece pieces[4];
+        if (e->cache.group[il] != pool) {
+            continue;
+        }
+        pieces_of(&e->cache.layers[il], page, pieces);
+        for (int i = 0; i < 4; i++) {
+            if (pieces[i].bytes > 0) {
+                memcpy(out != NULL ? out + at : pieces[i].begin, out != NULL ? pieces[i].begin : in + at, pieces[i].bytes);
+                at += pieces[i].bytes;
+            }
+        }
+    }
+    return OCT_OK;
+}
+
+oct_status octe_engine_page_read(const octe_engine *e, uint32_t pool, int32_t page, void *bytes) { return move_page(e, pool, page, bytes, NULL); }
+oct_status octe_engine_page_write(octe_engine *e, uint32_t pool, int32_t page, const void *bytes) { return move_page(e, pool, page, NULL, bytes); }

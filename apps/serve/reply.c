@@ -333,7 +333,8 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "num_requests_running", "gauge", "Requests that hold pages.", c->n_running);
     add_metric(text, "num_requests_waiting", "gauge", "Requests that wait for pages.", waiting);
     add_metric(text, "kv_cache_usage_perc", "gauge", "Pages in use, of 1.", used);
-    add_metric(text, "num_preemptions_total", "counter", "Requests that gave their pages back and were computed again.", (double)c->n_preempted);
+    add_metric(text, "num_preemptions_total", "counter", "Requests that gave their pages back.", (double)c->n_preempted);
+    add_metric(text, "swapped_out_total", "counter", "Of these, requests whose pages went to host memory.", (double)c->n_swapped_out);
     add_metric(text, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)c->n_prompt_tokens);
     add_metric(text, "prefix_cache_hits_total", "counter", "Prompt tokens found there.", (double)c->n_cached_tokens);
     add_metric(text, "computed_tokens_total", "counter", "Tokens that went through the model.", (double)c->n_rows);

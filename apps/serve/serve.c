@@ -16,7 +16,7 @@ typedef struct serve_options {
     const char *model, *alias, *host, *api_key, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
-    uint64_t memory_bytes, body_bytes;
+    uint64_t memory_bytes, swap_bytes, body_bytes;
     bool deterministic, no_prefix_cache;
 } serve_options;
 
@@ -32,6 +32,8 @@ static const app_flag flags[] = {
     { "--max-num-seqs", "N", APP_COUNT, OPTION(max_sequences), 1, 4096, false, "requests that run at once (16)" },
     { "-c, --ctx-size, --max-model-len", "N", APP_COUNT, OPTION(context_tokens), 0, 1u << 24, false, "tokens of prompt and answer; 0: what model and memory bear (0)" },
     { "--kv-cache-memory", "BYTES", APP_BYTES, OPTION(memory_bytes), 1, 1ull << 50, false, "memory of the pool of pages; K, M, G (1G)" },
+    { "--swap-space", "BYTES", APP_BYTES, OPTION(swap_bytes), 0, 1ull << 50, false,
+      "host memory for the pages of requests that must make room; without, they are computed again; K, M, G (0)" },
     { "--max-num-batched-tokens", "N", APP_COUNT, OPTION(max_rows), 1, 1u << 20, false, "tokens of a step (512)" },
     { "--chunk", "N", APP_COUNT, OPTION(chunk), 0, 1u << 20, false, "prompt tokens of one request in a step; 0: what the step takes (0)" },
     { "--deterministic", NULL, APP_SWITCH, OPTION(deterministic), 0, 0, false, "an answer's bits don't depend on what runs beside it; few requests at once are slower" },
@@ -143,7 +145,7 @@ static int run(const app_command *command, int argc, char **argv)
         status = open_engine(&o, &config, model, &rates, &server.engine, &error);
     }
     if (status == OCT_OK) {
-        const octe_service_options options = { .runner = { .chunk_tokens = o.chunk, .no_prefix_cache = o.no_prefix_cache }, .max_open = o.max_open };
+        const octe_service_options options = { .runner = { .chunk_tokens = o.chunk, .no_prefix_cache = o.no_prefix_cache, .swap_bytes = o.swap_bytes }, .max_open = o.max_open };
         status = octe_service_open(server.engine, vocab, &options, &server.service, &error);
     }
     if (status == OCT_OK) {

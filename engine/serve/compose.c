@@ -63,6 +63,7 @@ static void preempt_last(octe_scheduler *s)
 {
     octe__request *r = s->running[--s->stats.n_running];
     unplan(s, r);
+    (void)octe__request_swap_out(s, r);
     octe__request_let_go(s, r);
     r->running = false;
     s->stats.n_preempted++;
@@ -238,9 +239,39 @@ static void run_request(octe_scheduler *s, octe__request *r)
     r->running = true;
 }
 
+/* What was swapped out comes back as it was; in the tree it is no more, and gets there again with the next step. True: it runs. */
+static bool admit_swapped(octe_scheduler *s, octe__request *r)
+{
+    if (!fits(s, r)) {
+        return false;
+    }
+    octe__scheduler_dequeue(s, r);
+    run_request(s, r);
+    for (uint32_t i = 0; i < r->n_swapped; i++) {
+        r->pages[OCTE__POOL_FULL][i] = take_page(s, OCTE__POOL_FULL);
+        if (s->options.window_tokens > 0) {
+            r->pages[OCTE__POOL_WINDOW][i] = i < r->n_swapped_passed ? OCTE__NO_PAGE : take_page(s, OCTE__POOL_WINDOW);
+        }
+    }
+    r->n_pages = r->n_swapped;
+    r->n_passed = r->n_swapped_passed;
+    if (!octe__request_swap_in(s, r)) {
+        octe__request_let_go(s, r);   /* computed again, from its first token on */
+    }
+    octe__request_drop_swap(s, r);
+    const uint32_t n = rows_wanted(s, r, s->rows_left);
+    if (n > 0 && make_room(s, r, n)) {
+        put_into_step(s, r, n);
+    }
+    return true;
+}
+
 /* True: it runs now, and is in the step if a row was left for it. */
 static bool admit(octe_scheduler *s, octe__request *r, const octe__prefix_match *m)
 {
+    if (r->n_swapped > 0) {
+        return admit_swapped(s, r);
+    }
     hold_found(s, r, m);
     if (!fits(s, r)) {
         octe__request_let_go(s, r);
@@ -277,7 +308,7 @@ static void plan_waiting(octe_scheduler *s)
     for (int n_tried = 0; r != NULL && s->rows_left > 0 && n_tried < MAX_CANDIDATES; n_tried++) {
         const octe__prefix_match m = look_up(s, r);
         octe__request *const next = r->next;   /* what is preempted for r waits for another step */
-        if (!comes_soon(s, r, m.n_tokens)) {
+        if (r->n_swapped > 0 || !comes_soon(s, r, m.n_tokens)) {
             bool there = s->stats.n_running < s->options.max_running && admit(s, r, &m);
             while (!there && preempt_for(s, r)) {
                 const octe__prefix_match again = look_up(s, r);

@@ -11,12 +11,34 @@ struct octe_runner {
     octe_paged_part *parts;      /* [max_sequences] */
     octe_outcome *outcomes;      /* [max_sequences] */
     uint32_t n_vocab;
+    unsigned char *host;         /* [n_swap][place_bytes] */
+    size_t place_bytes;
 };
 
 static bool copy_page(void *user, bool window, int32_t from, int32_t to)
 {
     octe_runner *r = user;
     return octe_engine_copy_page(r->engine, window ? OCTE_POOL_WINDOW : OCTE_POOL_FULL, from, to, NULL) == OCT_OK;
+}
+
+static bool swap(void *user, bool window, bool out, int32_t page, uint32_t place)
+{
+    octe_runner *r = user;
+    unsigned char *const bytes = r->host + (size_t)place * r->place_bytes;
+    const uint32_t pool = window ? OCTE_POOL_WINDOW : OCTE_POOL_FULL;
+    return (out ? octe_engine_page_read(r->engine, pool, page, bytes) : octe_engine_page_write(r->engine, pool, page, bytes)) == OCT_OK;
+}
+
+/* Places of one size for the pages of both pools. False: no memory. */
+static bool open_host(octe_runner *r, uint64_t bytes, octe_scheduler_options *s)
+{
+    const size_t full = octe_engine_page_bytes(r->engine, OCTE_POOL_FULL), window = octe_engine_page_bytes(r->engine, OCTE_POOL_WINDOW);
+    r->place_bytes = full > window ? full : window;
+    const uint64_t n = bytes / r->place_bytes, most = (uint64_t)s->n_pages + (uint64_t)s->n_pages_window;
+    s->n_swap = (uint32_t)(n < 4 * most ? n : 4 * most);
+    s->swap = swap;
+    r->host = s->n_swap > 0 ? malloc(s->n_swap * r->place_bytes) : NULL;
+    return s->n_swap == 0 || r->host != NULL;
 }
 
 /* A model without full layers has no pool that would bound the pages of their accounting; what all sequences together can use does. */
@@ -63,7 +85,9 @@ oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *opti
     r->parts = calloc(o->max_sequences, sizeof(*r->parts));
     r->outcomes = calloc(o->max_sequences, sizeof(*r->outcomes));
     oct_status status = OCT_OK;
-    if (r->parts == NULL || r->outcomes == NULL) {
+    if (!open_host(r, options->swap_bytes, &s)) {
+        status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for %u pages of preempted requests", s.n_swap);
+    } else if (r->parts == NULL || r->outcomes == NULL) {
         status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for steps of %u parts", o->max_sequences);
     } else {
         status = octe_scheduler_open(&s, &r->scheduler, error);
@@ -80,6 +104,7 @@ void octe_runner_close(octe_runner *r)
 {
     if (r != NULL) {
         octe_scheduler_close(r->scheduler);
+        free(r->host);
         free(r->parts);
         free(r->outcomes);
         free(r);

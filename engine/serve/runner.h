@@ -11,6 +11,7 @@ typedef struct octe_runner_options {
     uint32_t chunk_tokens;     /* prompt tokens of one request in a step; 0: as many as there are rows (deterministic: what leaves a row for every sequence) */
     uint32_t max_waiting;      /* 0: any number */
     bool no_prefix_cache;
+    uint64_t swap_bytes;       /* of the host, for the pages of preempted requests; 0: they are computed again */
 } octe_runner_options;
 
 /* The rest follows the engine's options: max_sequences requests at once, max_context_tokens each, max_step_rows a step, and its deterministic mode. The engine must

@@ -17,6 +17,9 @@ static oct_status check_options(octe_scheduler_options *o, oct_error *error)
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "page_size is %u, n_pages %" PRId64 ", n_pages_window %" PRId64 " with window_tokens %u; must be positive, the last two both or neither",
                             o->page_size, o->n_pages, o->n_pages_window, o->window_tokens);
     }
+    if (o->n_swap > 0 && o->swap == NULL) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "n_swap is %u, but nothing swaps", o->n_swap);
+    }
     if (o->max_running == 0 || o->max_step_rows < o->max_running || o->max_context_tokens == 0 || o->max_context_tokens > INT32_MAX) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "max_running is %u, max_step_rows %u, max_context_tokens %u; must be positive, a step must take one row of each running request",
                             o->max_running, o->max_step_rows, o->max_context_tokens);
@@ -49,6 +52,11 @@ oct_status octe_scheduler_open(const octe_scheduler_options *options, octe_sched
     s->running = calloc(o.max_running, sizeof(*s->running));
     s->planned = calloc(o.max_running, sizeof(*s->planned));
     s->parts = calloc(o.max_running, sizeof(*s->parts));
+    s->free_places = o.n_swap > 0 ? malloc(o.n_swap * sizeof(*s->free_places)) : NULL;
+    there = there && (o.n_swap == 0 || s->free_places != NULL);
+    for (uint32_t i = 0; there && i < o.n_swap; i++) {
+        s->free_places[s->n_free_places++] = o.n_swap - 1 - i;
+    }
     if (!there || s->running == NULL || s->planned == NULL || s->parts == NULL) {
         octe_scheduler_close(s);
         return octe__report(error, OCT_OUT_OF_MEMORY, "octe_scheduler_open", NULL, "no memory to account for %" PRId64 " pages", o.n_pages);
@@ -57,8 +65,9 @@ oct_status octe_scheduler_open(const octe_scheduler_options *options, octe_sched
     return OCT_OK;
 }
 
-static void request_destroy(octe__request *r)
+static void request_destroy(octe_scheduler *s, octe__request *r)
 {
+    octe__request_drop_swap(s, r);
     free(r->tokens);
     free(r->pages[OCTE__POOL_FULL]);
     free(r->pages[OCTE__POOL_WINDOW]);
@@ -71,12 +80,12 @@ void octe_scheduler_close(octe_scheduler *s)
         return;
     }
     for (uint32_t i = 0; i < s->stats.n_running; i++) {
-        request_destroy(s->running[i]);
+        request_destroy(s, s->running[i]);
     }
     while (s->first_waiting != NULL) {
         octe__request *r = s->first_waiting;
         s->first_waiting = r->next;
-        request_destroy(r);
+        request_destroy(s, r);
     }
     octe__prefix_close(&s->prefix);
     octe__pages_close(&s->pages[OCTE__POOL_FULL]);
@@ -85,6 +94,7 @@ void octe_scheduler_close(octe_scheduler *s)
     free(s->planned);
     free(s->parts);
     free(s->clients);
+    free(s->free_places);
     free(s);
 }
 
@@ -207,7 +217,7 @@ oct_status octe_scheduler_add(octe_scheduler *s, const octe_request_spec *spec, 
     if (r == NULL || r->tokens == NULL || r->pages[OCTE__POOL_FULL] == NULL || (s->options.window_tokens > 0 && r->pages[OCTE__POOL_WINDOW] == NULL) ||
         !book(s, spec->client, all, &start)) {
         if (r != NULL) {
-            request_destroy(r);
+            request_destroy(s, r);
         }
         s->stats.n_refused++;
         return octe__report(error, OCT_OUT_OF_MEMORY, "octe_scheduler_add", NULL, "no memory for a request of %u tokens", all);
@@ -241,7 +251,7 @@ static void leave(octe_scheduler *s, uint32_t at)
     octe__request_let_go(s, r);
     s->stats.n_running--;
     memmove(&s->running[at], &s->running[at + 1], (s->stats.n_running - at) * sizeof(*s->running));
-    request_destroy(r);
+    request_destroy(s, r);
 }
 
 bool octe_scheduler_cancel(octe_scheduler *s, uint64_t id)
@@ -256,7 +266,7 @@ bool octe_scheduler_cancel(octe_scheduler *s, uint64_t id)
     for (octe__request *r = s->first_waiting; r != NULL; r = r->next) {
         if (r->id == id) {
             octe__scheduler_dequeue(s, r);
-            request_destroy(r);
+            request_destroy(s, r);
             s->stats.n_cancelled++;
             return true;
         }

@@ -6,7 +6,7 @@
  * Prompts are computed in chunks, in one step with others' single tokens. A request's rank is fixed when it comes: the work done so far (or, for a
  * client with requests of its own waiting, what those will cost), plus its priority's worth of tokens; the lowest goes first. So nobody starves: what comes
  * later ranks lower in the end. Requests are admitted in the order of ranks when the pages of their whole prompt are there. When pages run out later, the
- * request of the highest rank gives its own back and is computed again. */
+ * request of the highest rank gives its own back, and is computed again or, where the host has room for its pages, copied back. */
 #ifndef OCTE_SERVE_SCHEDULER_H
 #define OCTE_SERVE_SCHEDULER_H
 
@@ -35,6 +35,10 @@ typedef struct octe_scheduler_options {
     /* Copies a page (of the window pool or the other) before the next step runs; called by plan. False: it can't, the beginning is computed instead.
      * NULL: partly equal pages are not used. */
     bool (*copy_page)(void *user, bool window, int32_t from, int32_t to);
+    /* Preempted requests keep what they have computed in n_swap places of the host, a page of either pool each; 0: they are computed again. out moves a page
+     * to a place, else a place to a page; called by plan. False: it can't, the request is computed again. */
+    uint32_t n_swap;
+    bool (*swap)(void *user, bool window, bool out, int32_t page, uint32_t place);
     void *user;
 } octe_scheduler_options;
 
@@ -98,6 +102,8 @@ typedef struct octe_scheduler_stats {
     struct octe_pool_stats { int64_t n, n_free, n_cached, n_used; uint64_t n_evicted; } pool[2];
     uint32_t n_running, n_waiting;
     uint64_t n_added, n_finished, n_cancelled, n_refused, n_preempted, n_steps, n_pages_copied;
+    uint64_t n_swapped_out, n_swapped_in;   /* requests */
+    uint32_t n_swap_used;                   /* places */
     uint64_t n_rows;                   /* tokens computed */
     uint64_t n_prompt_tokens, n_cached_tokens;   /* looked up in the cache, found there; each admission counts */
 } octe_scheduler_stats;

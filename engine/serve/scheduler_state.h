@@ -20,6 +20,8 @@ typedef struct octe__request {
     uint32_t n_passed;
     octe__node node;                          /* the last of its n_nodes first pages, which are in the tree */
     uint32_t n_nodes;
+    uint32_t *places[OCTE__POOLS];            /* [n_swapped] of the host, NULL: not swapped out; the window's first n_swapped_passed have none */
+    uint32_t n_swapped, n_swapped_passed, n_swapped_tokens;
     uint32_t n_planned;                       /* rows of the step being planned */
     bool running;
 } octe__request;
@@ -40,6 +42,7 @@ struct octe_scheduler {
     octe_scheduled *parts;                    /* [max_running] */
     octe__request **planned;                  /* [max_running] by part */
     uint32_t n_parts, rows_left;
+    uint32_t *free_places, n_free_places;     /* [n_swap] */
     uint64_t last_id;
     octe_scheduler_stats stats;
 };
@@ -57,6 +60,12 @@ uint32_t octe__most_window_pages(const octe_scheduler *s, uint32_t n_tokens);
 /* Queues a request by its rank. */
 void octe__scheduler_enqueue(octe_scheduler *s, octe__request *r);
 void octe__scheduler_dequeue(octe_scheduler *s, octe__request *r);
+
+/* swap.c. Copies the pages of a request that is about to let go to the host; false: there is no room, or it can't be. Back into pages that the request has
+ * taken. Gives the places back. */
+bool octe__request_swap_out(octe_scheduler *s, octe__request *r);
+bool octe__request_swap_in(octe_scheduler *s, octe__request *r);
+void octe__request_drop_swap(octe_scheduler *s, octe__request *r);
 
 /* Gives back all pages, the last one first: nothing of it counts as computed then. */
 void octe__request_let_go(octe_scheduler *s, octe__request *r);

@@ -19,16 +19,29 @@ static bool copy_page(void *user, bool window, int32_t from, int32_t to)
     return true;
 }
 
+static bool swap(void *user, bool window, bool out, int32_t page, uint32_t place)
+{
+    fake_pool *f = user;
+    const uint32_t n = f->scheduler->options.page_size;
+    uint64_t *in_pool = f->stored[window] + (size_t)page * n, *in_host = f->host + (size_t)place * n;
+    assert_in_range(place, 0, f->scheduler->options.n_swap - 1);
+    assert_true(out || f->scheduler->pages[window].holders[page] == 1);
+    memcpy(out ? in_host : in_pool, out ? in_pool : in_host, n * sizeof(uint64_t));
+    return true;
+}
+
 void fake_pool_open(fake_pool *f, octe_scheduler_options *o, uint32_t n_vocab)
 {
     *f = (fake_pool){.n_vocab = n_vocab};
     o->copy_page = copy_page;
+    o->swap = swap;
     o->user = f;
     oct_error error = OCT_ERROR_INIT;
     if (octe_scheduler_open(o, &f->scheduler, &error) != OCT_OK) {
         fail_msg("%s", error.text);
     }
     f->stored[0] = calloc((size_t)o->n_pages * o->page_size, sizeof(uint64_t));
+    f->host = calloc((size_t)o->n_swap * o->page_size + 1, sizeof(uint64_t));
     f->stored[1] = calloc((size_t)o->n_pages_window * o->page_size + 1, sizeof(uint64_t));
 }
 
@@ -37,6 +50,7 @@ void fake_pool_close(fake_pool *f)
     octe_scheduler_close(f->scheduler);
     free(f->stored[0]);
     free(f->stored[1]);
+    free(f->host);
 }
 
 int32_t fake_next(const fake_pool *f, const int32_t *tokens, uint32_t n)
@@ -167,12 +181,29 @@ void fake_count_up(const fake_pool *f)
             assert_int_equal(s->prefix.node_of_window[node->window_page], i);
         }
     }
-    uint32_t n_waiting = 0;
+    uint32_t n_waiting = 0, n_places = 0;
+    bool *taken = calloc(s->options.n_swap + 1, sizeof(*taken));
+    for (uint32_t i = 0; i < s->n_free_places; i++, n_places++) {
+        assert_false(taken[s->free_places[i]]);
+        taken[s->free_places[i]] = true;
+    }
     for (const octe__request *r = s->first_waiting; r != NULL; r = r->next, n_waiting++) {
+        for (int g = 0; g < octe__n_pools(s); g++) {
+            for (uint32_t i = g == OCTE__POOL_WINDOW ? r->n_swapped_passed : 0; i < r->n_swapped; i++, n_places++) {
+                assert_false(taken[r->places[g][i]]);
+                taken[r->places[g][i]] = true;
+            }
+        }
         assert_int_equal(r->n_pages, 0);
         assert_true(r->next == NULL || octe__request_before(r, r->next));
     }
+    free(taken);
+    assert_int_equal(n_places, s->options.n_swap);
+    assert_int_equal(s->n_free_places + s->stats.n_swap_used, s->options.n_swap);
     assert_int_equal(n_waiting, s->stats.n_waiting);
+    for (uint32_t i = 0; i < s->stats.n_running; i++) {
+        assert_int_equal(s->running[i]->n_swapped, 0);
+    }
     for (uint32_t i = 1; i < s->stats.n_running; i++) {
         assert_true(octe__request_before(s->running[i - 1], s->running[i]));
     }

@@ -8,11 +8,12 @@
 typedef struct fake_pool {
     octe_scheduler *scheduler;
     uint64_t *stored[2];      /* [pages][page_size] */
+    uint64_t *host;           /* [n_swap][page_size] */
     uint32_t n_vocab;
     uint64_t n_steps;
 } fake_pool;
 
-/* Fills the options' copy_page and opens both. */
+/* Fills the options' copy_page and swap and opens both. */
 void fake_pool_open(fake_pool *f, octe_scheduler_options *o, uint32_t n_vocab);
 void fake_pool_close(fake_pool *f);
 

@@ -154,11 +154,11 @@ static void compare(const answer *together, const answer *alone, bool determinis
 }
 
 /* All at once in a small pool, so that they are preempted; then again, so that they find their beginnings in the cache. */
-static void together_as_alone(int model, const char *kv, bool deterministic, octe_model *from_file)
+static void together_as_alone(int model, const char *kv, bool deterministic, uint64_t swap_bytes, octe_model *from_file)
 {
     const uint32_t n_vocab = from_file != NULL ? octe_model_info_get(from_file)->n_vocab : V, longest = from_file != NULL ? 100 : MAX_PROMPT;
     answer *alone = invent(n_vocab, longest), *all = invent(n_vocab, longest);
-    octe_runner_options o = {.chunk_tokens = 64};
+    octe_runner_options o = {.chunk_tokens = 64, .swap_bytes = swap_bytes};
     octe_runner *r;
     octe_engine *e = open_one(model, kv, deterministic, 0, from_file);
     for (uint32_t i = 0; i < n_requests; i++) {
@@ -213,6 +213,7 @@ static void together_as_alone(int model, const char *kv, bool deterministic, oct
     assert_true(stats.n_cached_tokens > 0);
     assert_true(from_file != NULL || stats.n_preempted > 0);
     assert_true((stats.n_pages_copied > 0) == !deterministic);
+    assert_true((stats.n_swapped_in > 0) == (swap_bytes > 0));
     octe_runner_close(r);
     octe_engine_close(e);
     discard(alone);
@@ -224,16 +225,19 @@ static void deterministic_bits(void **state)
     (void)state;
     static const char *const caches[] = {"f16", "fp8", "int8_rotated"};
     for (size_t c = 0; c < sizeof(caches) / sizeof(caches[0]); c++) {
-        together_as_alone(LLAMA, caches[c], true, NULL);
-        together_as_alone(GEMMA, caches[c], true, NULL);
+        together_as_alone(LLAMA, caches[c], true, 0, NULL);
+        together_as_alone(GEMMA, caches[c], true, 0, NULL);
     }
+    /* The pages of who must make room go to the host and come back. */
+    together_as_alone(LLAMA, "fp8_per_token_head", true, 1 << 20, NULL);
+    together_as_alone(GEMMA, "int8_rotated", true, 1 << 20, NULL);
 }
 
 static void free_answers(void **state)
 {
     (void)state;
-    together_as_alone(LLAMA, "fp8", false, NULL);
-    together_as_alone(GEMMA, "fp8_per_token_head", false, NULL);
+    together_as_alone(LLAMA, "fp8", false, 0, NULL);
+    together_as_alone(GEMMA, "fp8_per_token_head", false, 0, NULL);
 }
 
 static void of_file(void **state)
@@ -244,7 +248,7 @@ static void of_file(void **state)
     if (octe_model_open(file, NULL, &m, &error) != OCT_OK) {
         fail_msg("%s", error.text);
     }
-    together_as_alone(LLAMA, "int8_rotated", true, m);
+    together_as_alone(LLAMA, "int8_rotated", true, 0, m);
     octe_model_close(m);
 }
 

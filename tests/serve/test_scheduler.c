@@ -133,14 +133,17 @@ static void run_random(const octe_scheduler_options *given, uint64_t seed)
     assert_int_equal(stats.pool[0].n_used, 0);
     assert_int_equal(stats.pool[1].n_used, 0);
     assert_int_equal(stats.n_finished + stats.n_cancelled, N_REQUESTS);
-    print_message("  steps %llu, longest stay %llu, preempted %llu, cancelled %llu, cached %llu of %llu prompt tokens, copied %llu, evicted %llu and %llu\n",
+    print_message("  steps %llu, longest stay %llu, preempted %llu, cancelled %llu, cached %llu of %llu prompt tokens, copied %llu, evicted %llu and %llu, swapped %llu and %llu\n",
                   (unsigned long long)stats.n_steps, (unsigned long long)most_waited, (unsigned long long)stats.n_preempted, (unsigned long long)stats.n_cancelled,
                   (unsigned long long)stats.n_cached_tokens, (unsigned long long)stats.n_prompt_tokens, (unsigned long long)stats.n_pages_copied,
-                  (unsigned long long)stats.pool[0].n_evicted, (unsigned long long)stats.pool[1].n_evicted);
+                  (unsigned long long)stats.pool[0].n_evicted, (unsigned long long)stats.pool[1].n_evicted, (unsigned long long)stats.n_swapped_out,
+                  (unsigned long long)stats.n_swapped_in);
     /* What the configuration is there for has happened. */
     assert_int_equal(stats.n_cached_tokens > 0, o.prefix_cache);
     assert_int_equal(stats.n_pages_copied > 0, o.prefix_cache && !o.deterministic);
     assert_true(stats.n_preempted > 0 && stats.n_cancelled > 50);
+    assert_int_equal(stats.n_swapped_in > 0, o.n_swap > 0);
+    assert_int_equal(stats.n_swap_used, 0);
     octe_scheduler_clear_cache(f.scheduler);
     octe_scheduler_stats_get(f.scheduler, &stats);
     assert_int_equal(stats.pool[0].n_free, stats.pool[0].n);
@@ -153,8 +156,9 @@ static void random_work(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round < n_seeds; round++) {
-        for (uint32_t i = 0; i < 16; i++) {
+        for (uint32_t i = 0; i < 32; i++) {
             octe_scheduler_options o = plain();
+            o.n_swap = (i & 16) != 0 ? 30 : 0;
             o.deterministic = (i & 1) != 0;
             o.chunk_tokens = o.deterministic ? 16 : 11;
             o.prefix_cache = (i & 2) == 0;
@@ -164,9 +168,9 @@ static void random_work(void **state)
                 o.window_tokens = 10;
                 o.n_pages_window = 40;
             }
-            const uint64_t seed = 20260 + round * 16 + i;
-            print_message("seed %llu: %s, cache %s, hash %s, window %u\n", (unsigned long long)seed, o.deterministic ? "deterministic" : "free", o.prefix_cache ? "on" : "off",
-                          o.hash != NULL ? "always the same" : "good", o.window_tokens);
+            const uint64_t seed = 20260 + round * 32 + i;
+            print_message("seed %llu: %s, cache %s, hash %s, window %u, host's places %u\n", (unsigned long long)seed, o.deterministic ? "deterministic" : "free", o.prefix_cache ? "on" : "off",
+                          o.hash != NULL ? "always the same" : "good", o.window_tokens, o.n_swap);
             run_random(&o, seed);
         }
     }
@@ -484,22 +488,25 @@ static void window_pages(void **state)
 static void preemption(void **state)
 {
     (void)state;
-    for (int deterministic = 0; deterministic < 2; deterministic++) {
+    for (int i = 0; i < 4; i++) {
+        const bool deterministic = (i & 1) != 0, swaps = (i & 2) != 0;
         octe_scheduler_options o = plain();
         o.n_pages = 20;
         o.max_running = 4;
-        o.deterministic = deterministic != 0;
+        o.deterministic = deterministic;
+        o.n_swap = swaps ? 20 : 0;
+        o.prefix_cache = !swaps;
         o.chunk_tokens = o.deterministic ? 16 : 0;
         fake_pool f;
         fake_pool_open(&f, &o, VOCAB);
         work w[2];
-        for (int i = 0; i < 2; i++) {
-            w[i] = (work){.n_prompt = 20, .n_new = 40};
-            for (int k = 0; k < 20; k++) {
-                w[i].prompt[k] = i * 20 + k;
+        for (int k = 0; k < 2; k++) {
+            w[k] = (work){.n_prompt = 20, .n_new = 40};
+            for (int t = 0; t < 20; t++) {
+                w[k].prompt[t] = k * 20 + t;
             }
-            const octe_request_spec q = {w[i].prompt, 20, 40, 0, 0, &w[i]};
-            assert_int_equal(octe_scheduler_add(f.scheduler, &q, &w[i].id, NULL), OCT_OK);
+            const octe_request_spec q = {w[k].prompt, 20, 40, 0, 0, &w[k]};
+            assert_int_equal(octe_scheduler_add(f.scheduler, &q, &w[k].id, NULL), OCT_OK);
         }
         while (fake_step(&f, take_token, NULL)) {
             fake_count_up(&f);
@@ -507,6 +514,10 @@ static void preemption(void **state)
         check_answer(&f, &w[0]);
         check_answer(&f, &w[1]);
         assert_true(f.scheduler->stats.n_preempted >= 1);
+        /* Out of the host nothing is computed twice. */
+        const uint64_t once = w[0].n_prompt + w[0].n_answer - 1 + w[1].n_prompt + w[1].n_answer - 1;
+        assert_int_equal(f.scheduler->stats.n_swapped_in, swaps ? f.scheduler->stats.n_preempted : 0);
+        assert_true(swaps ? f.scheduler->stats.n_rows == once : f.scheduler->stats.n_rows > once);
         fake_pool_close(&f);
     }
 }
