@@ -22,7 +22,7 @@
 AVX512_INLINE bool in_quarters(avx512_kind kind) { return avx512_is_byte_float(kind) || kind == AVX512_BF16; }
 
 /* q as score products want it: each group of dims that goes into a lane, in the order in which words leave their lanes, as often as there
- * are lanes, because Zen 4 spends a shuffle on a broadcast from memory to 512 bits. [dim / 16][4 or 2][16]; dims past the last are 0. */
+ * are lanes, because Zen 4 spends a shuffle on a broadcast of 128 bits from memory. [dim / 16][4 or 2][16]; dims past the last are 0. */
 static void spread_q(float *to, const float *q, uint32_t dim, avx512_kind kind)
 {
     const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -186,11 +186,11 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             sum[v][i] = _mm512_setzero_ps();
         }
     }
-    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
+    avx512_ahead ahead = { next, pass * n / n_passes, next == rows ? 0 : (pass + 1) * n / n_passes, 0, row_bytes }; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j++) {
         const uint8_t *at = rows[j] + d * size;
         const avx512_chunk chunk = is_whole ? avx512_open(at, decoder, kind) : avx512_open_some(at, n_dims, decoder, kind);
-        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 1, row_bytes);
+        avx512_ask(&ahead, size);
         AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
         {
             if (!is_whole && 16 * i >= n_dims) {
@@ -280,6 +280,11 @@ static void score_any(const oct_kv_spec *spec, float *s, const void *q, const ui
 static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                       const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
 {
+    if (n_vectors == AVX512_GROUP_MOST) { /* beside scores that take so many */
+        value_any(spec, o, o_stride, keep, p, rows, next, n, AVX512_GROUP);
+        value_any(spec, o + AVX512_GROUP * o_stride, o_stride, keep + AVX512_GROUP, p + AVX512_GROUP * AVX512_BLOCK, rows, rows, n, AVX512_GROUP);
+        return;
+    }
     values[avx512_kind_of(spec->v.dtype)][n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }
 

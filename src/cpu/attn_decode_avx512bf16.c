@@ -1,8 +1,26 @@
 /* attn_decode_avx512bf16.c: owns attention of few vectors over 8-bit pages by bf16 dot products; avx512_bf16.h says what they are good for.
- * Stored bytes are decoded to bf16 in registers, once for four vectors, which takes 5 instructions for 64 elements, and a dot product does
- * the work of two FMAs:
+ * Stored bytes are decoded to bf16 in registers, once for up to four vectors or for eight, which takes 5 instructions for 64 elements, and a dot product
+ * does the work of two FMAs:
  *   scores   four keys x 8 dims in a register against q, which lies as often as there are lanes
- *   values   pairs of keys: 64 dims x 4 vectors in registers, weights in pairs too
+ *   values   pairs of keys: 64 dims x 4 vectors or 32 x 8 in registers, weights in pairs too
+ *
+ * What an instruction costs beside dot products, one a cycle on a Zen 4, in cycles: vpermt2b 0.75, vpermb and other shuffles 0.33, shifts 0.4,
+ * interleaving bytes 0.12, ternary logic 0.32, vinserti32x4 from memory 0.19, vinserti64x4 0.37; a broadcast of 32 bits from memory nothing, of 128
+ * bits 0.34; loads of 512 bits come one a cycle. So 128 elements for four vectors, 16 cycles of dot products, take at least 21.7 in scores and 20.4 in
+ * values, for eight 18.
+ *
+ * Ladder, e4m3, share of the dot products' peak, one thread, pages from memory (in cache): 8/1 x 256, 32/8 x 128
+ *   four vectors at a time                                                            50 (58)    39 (43)
+ *   eight; weights broadcast once a block into 16 KiB                                 51 (64)
+ *   the next block's rows asked for between dims of a score, not after all of them    61
+ *   lines asked for without an inner loop, around which gcc spills a sum              63         42 (51)
+ *   all maxima of a block before its weights; rows pointed at eight at a time         64 (69)    44 (52)
+ *   rows interleaved by bytes instead of permuted, o put in order at the end; broadcasts where they are used; each pass a function, or gcc spills
+ *                                                                                     68 (74)    45 (53)
+ *   with four vectors whole rows asked for after a score                                         47
+ *   16 keys instead of 8 in a score for four vectors: 0
+ * 32/8 x 128 has 64 keys of 128 dims to a softmax and a sum over lanes, half as many as 8/1 x 256 has.
+ *
  * Otherwise as attn_decode_avx512.c. In cache, dim 128, e4m3, GB/s of one Zen 4 core at 3.7 GHz by query heads a KV head:
  *                                          1      2      4      8
  *   f32 (attn_decode_avx512.c)          18.3   14.4    9.8    5.1
@@ -85,28 +103,29 @@ AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const ui
         {
             avx512_store_columns(s + j, c, avx512_turn4(avx512_sum4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3])), n_vectors);
         }
-        avx512_ask_rest(&ahead);
+        if (n_vectors <= 2 || n_vectors == 8) {
+            avx512_ask_rest(&ahead);
+        } else if (next != rows) {
+            (void)avx512_prefetch_rows(next, 0, 1, n_keys, row_bytes);
+        }
     }
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
 /* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: bf16, [v][AVX512_BLOCK], 0 past n. Whole chunks of 64 dims of o
- * lie as interleaving two rows leaves them, until put_in_order: the four dims that begin at 4 i of each 16 together. */
+ * lie as interleaving two rows leaves them, until avx512_put_in_order: the four dims that begin at 4 i of each 16 together. */
 typedef void value_fn(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
                       uint32_t n, uint32_t dim, const avx512_table *table);
 
-/* What a pass over the keys takes of a chunk of 64 dims: all of it, the lower or the upper eight dims of each 16, or its first dims, in order, up to dim. */
-typedef enum pass_part { WHOLE, LOWER, UPPER, REST } pass_part;
-
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
                               uint32_t n, uint32_t d, uint32_t dim, const avx512_table *table, const avx512_kind kind, const uint32_t n_vectors,
-                              const pass_part part)
+                              const avx512_part part)
 {
     const avx512_decoder decoder = avx512_decoder_of(table);
-    const bool is_half = part == LOWER || part == UPPER;
-    const uint32_t n_pieces = is_half ? 2 : 4, n_dims = part == REST ? dim - d : 64, row_bytes = dim;
-    const uint32_t pass = (is_half ? 2 : 1) * (d / 64) + (part == UPPER), n_passes = (is_half ? 2 : 1) * ((dim + 63) / 64);
+    const bool is_half = part == AVX512_LOWER || part == AVX512_UPPER;
+    const uint32_t n_pieces = is_half ? 2 : 4, n_dims = part == AVX512_REST ? dim - d : 64, row_bytes = dim;
+    const uint32_t pass = (is_half ? 2 : 1) * (d / 64) + (part == AVX512_UPPER), n_passes = (is_half ? 2 : 1) * ((dim + 63) / 64);
     __m512 sum[AVX512_GROUP_MOST][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
@@ -118,12 +137,11 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
     avx512_ahead ahead = { next, pass * n / n_passes, next == rows ? 0 : (pass + 1) * n / n_passes, 0, row_bytes }; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j += 2) {
         __m512i codes[2], x[4];
-        const __m512i a = avx512_load_row(rows[j] + d, n_dims, part != REST), b = avx512_load_row(rows[j + 1] + d, n_dims, part != REST);
-        if (part == REST) {
+        const __m512i a = avx512_load_row(rows[j] + d, n_dims, part != AVX512_REST), b = avx512_load_row(rows[j + 1] + d, n_dims, part != AVX512_REST);
+        if (part == AVX512_REST) {
             avx512_pair_rows(a, b, &codes[0], &codes[1]);
         } else {
-            codes[0] = part == UPPER ? _mm512_unpackhi_epi8(a, b) : _mm512_unpacklo_epi8(a, b);
-            codes[1] = _mm512_unpackhi_epi8(a, b);
+            avx512_interleave(a, b, part, &codes[0], &codes[1]);
         }
         avx512_words_of(codes[0], &decoder, kind, &x[0], &x[1]);
         if (!is_half) {
@@ -136,7 +154,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             memcpy(&weights, p + v * AVX512_BLOCK + j, sizeof(weights));
             AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
             {
-                if (part != REST || 16 * i < n_dims) {
+                if (part != AVX512_REST || 16 * i < n_dims) {
                     sum[v][i] = avx512_dot(sum[v][i], x[i], _mm512_set1_epi32(weights));
                 }
             }
@@ -147,8 +165,8 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
         const __m512 factor = _mm512_set1_ps(keep[v]);
         AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
-            if (part != REST || 16 * i < n_dims) {
-                float *to = o + v * o_stride + d + 16 * i + (part == UPPER ? 32 : 0);
+            if (part != AVX512_REST || 16 * i < n_dims) {
+                float *to = o + v * o_stride + d + 16 * i + (part == AVX512_UPPER ? 32 : 0);
                 _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), factor, sum[v][i]));
             }
         }
@@ -174,20 +192,6 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const ui
     }
 }
 
-/* The transpose of a chunk's 4 x 4 lanes of four dims. */
-static void put_in_order(float *o, uint32_t dim)
-{
-    for (uint32_t d = 0; d + 64 <= dim; d += 64, o += 64) {
-        const __m512 a = _mm512_load_ps(o), b = _mm512_load_ps(o + 16), c = _mm512_load_ps(o + 32), e = _mm512_load_ps(o + 48);
-        const __m512 ab = _mm512_shuffle_f32x4(a, b, 0x44), ab_high = _mm512_shuffle_f32x4(a, b, 0xEE);
-        const __m512 ce = _mm512_shuffle_f32x4(c, e, 0x44), ce_high = _mm512_shuffle_f32x4(c, e, 0xEE);
-        _mm512_store_ps(o, _mm512_shuffle_f32x4(ab, ce, 0x88));
-        _mm512_store_ps(o + 16, _mm512_shuffle_f32x4(ab, ce, 0xDD));
-        _mm512_store_ps(o + 32, _mm512_shuffle_f32x4(ab_high, ce_high, 0x88));
-        _mm512_store_ps(o + 48, _mm512_shuffle_f32x4(ab_high, ce_high, 0xDD));
-    }
-}
-
 /* ---- one function for each kind, number of vectors and of terms ---------------------------------------------------------------- */
 
 #define SCORE_TERMS(kind, n_vectors, n_terms)                                                                                            \
@@ -202,7 +206,7 @@ static void put_in_order(float *o, uint32_t dim)
         float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,        \
         uint32_t n, uint32_t d, uint32_t dim, const avx512_table *table)                                                                 \
     {                                                                                                                                    \
-        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, table, AVX512_##kind, n_vectors, part);                                  \
+        value_dims(o, o_stride, keep, p, rows, next, n, d, dim, table, AVX512_##kind, n_vectors, AVX512_##part);                                  \
     }
 #define VALUE_BY(kind, n_vectors, first, second, rest)                                                                                   \
     static void value_##kind##_##n_vectors(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, \
@@ -263,7 +267,7 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
 }
 
 const avx512_few_scores oct__avx512_few_scores_bf16 = { OCT__AVX512_FEW_BF16, AVX512_GROUP_MOST, q_bytes, prepare, score_any };
-const avx512_few_values oct__avx512_few_values_bf16 = { value_any, put_in_order };
+const avx512_few_values oct__avx512_few_values_bf16 = { value_any, avx512_put_in_order };
 
 /* One or two; none for a q that comes near the subnormals or the largest number. */
 avx512_terms oct__avx512_terms_bf16(const oct__attn_tile *tile)

@@ -1,7 +1,9 @@
 /* attn_decode_avx512vnni.c: owns attention of few vectors over i8 pages by integer dot products; avx512_word.h says how good they are.
  *   scores   four keys x 16 dims in a register, as they are stored; q as two bytes, 256 high + low, so two vpdpbusd take 64 products of 16 by
  *            8 bits. That instruction wants one side unsigned: K goes in with 128 added, and 128 times q's sum comes off again
- *   values   pairs of keys in words, 64 dims x 4 vectors in registers; V of another format is summed in f32 or in bf16
+ *   values   pairs of keys in words, 64 dims x 4 vectors or 32 x 8 in registers; V of another format is summed in f32 or in bf16. Words come by
+ *            interleaving a byte with itself and shifting it down; by permutations, whose four indices took the sums' registers, 8/1 x 256 from
+ *            memory had 56 % of the bf16 peak instead of 62
  * Otherwise as attn_decode_avx512.c. In cache, dim 128, i8, GB/s of one Zen 4 core at 3.7 GHz by query heads a KV head:
  *                                          1      2      4      8
  *   f32 (attn_decode_avx512.c)          17.5   14.1    9.6    5.2
@@ -162,35 +164,43 @@ static float weigh(int16_t *to, const float *p)
     return counts ? largest / 32767.0f : largest < INFINITY ? 0.0f : NAN;
 }
 
-/* 64 dims from d on, or the rest. */
+/* A pass over the keys, for n_vectors. */
 AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, const float *gain, const int16_t *p, const uint8_t *const *rows,
-                              const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t dim, const uint32_t n_vectors, const bool is_whole)
+                              const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t dim, const uint32_t n_vectors, const avx512_part part)
 {
-    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim;
-    avx512_sums sum[AVX512_GROUP][4];
+    const bool is_half = part == AVX512_LOWER || part == AVX512_UPPER;
+    const uint32_t n_pieces = is_half ? 2 : 4, n_dims = part == AVX512_REST ? dim - d : 64, row_bytes = dim;
+    const uint32_t pass = (is_half ? 2 : 1) * (d / 64) + (part == AVX512_UPPER), n_passes = (is_half ? 2 : 1) * ((dim + 63) / 64);
+    avx512_sums sum[AVX512_GROUP_MOST][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
-        AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+        AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
             sum[v][i] = avx512_no_sums();
         }
     }
-    uint32_t asked = next == rows ? AVX512_BLOCK + 1 : (pass * n + n_passes - 1) / n_passes; /* each pass asks for its share of rows */
+    avx512_ahead ahead = { next, pass * n / n_passes, next == rows ? 0 : (pass + 1) * n / n_passes, 0, row_bytes }; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j += 2) {
-        const __m512i a = avx512_load_row(rows[j] + d, n_dims, is_whole), b = avx512_load_row(rows[j + 1] + d, n_dims, is_whole);
-        __m512i x[4];
-        AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+        const __m512i a = avx512_load_row(rows[j] + d, n_dims, part != AVX512_REST), b = avx512_load_row(rows[j + 1] + d, n_dims, part != AVX512_REST);
+        __m512i codes[2], x[4];
+        avx512_interleave(a, b, part, &codes[0], &codes[1]);
+        AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
-            x[i] = avx512_pair_words(a, b, i);
+            if (part == AVX512_REST) {
+                x[i] = avx512_pair_words(a, b, i);
+            } else {
+                const __m512i c = codes[i / 2]; /* each byte twice in its word, shifted down with its sign */
+                x[i] = _mm512_srai_epi16(i % 2 == 0 ? _mm512_unpacklo_epi8(c, c) : _mm512_unpackhi_epi8(c, c), 8);
+            }
         }
-        asked = avx512_prefetch_rows(next, asked, n_passes, pass * n + j + 2, row_bytes);
+        avx512_ask(&ahead, is_half ? 1 : 2);
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
             memcpy(&weights, p + v * AVX512_BLOCK + j, sizeof(weights));
-            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
             {
-                if (is_whole || 16 * i < n_dims) {
+                if (part != AVX512_REST || 16 * i < n_dims) {
                     sum[v][i] = avx512_dot_words(sum[v][i], x[i], _mm512_set1_epi32(weights));
                 }
             }
@@ -199,32 +209,30 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
         const __m512 factor = _mm512_set1_ps(keep[v]), worth = _mm512_set1_ps(gain[v]);
-        AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+        AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
         {
-            if (is_whole || 16 * i < n_dims) {
-                float *to = o + v * o_stride + d + 16 * i;
+            if (part != AVX512_REST || 16 * i < n_dims) {
+                float *to = o + v * o_stride + d + 16 * i + (part == AVX512_UPPER ? 32 : 0);
                 _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_load_ps(to), factor, _mm512_mul_ps(avx512_of_sums(sum[v][i]), worth)));
             }
         }
     }
 }
 
-AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, const uint8_t *const *next,
-                         uint32_t n, uint32_t dim, const uint32_t n_vectors)
-{
-    _Alignas(64) int16_t weights[AVX512_GROUP * AVX512_BLOCK];
-    float gain[AVX512_GROUP];
-    uint32_t d = 0;
-    for (uint32_t v = 0; v < n_vectors; v++) {
-        gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
+typedef void pass_fn(float *o, int64_t o_stride, const float *keep, const float *gain, const int16_t *p, const uint8_t *const *rows,
+                     const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t dim);
+
+/* Functions of their own, or gcc 12 runs out of registers for the sums. */
+#define PASS(n_vectors, part)                                                                                                             \
+    static __attribute__((noinline)) void pass_##n_vectors##_##part(float *o, int64_t o_stride, const float *keep, const float *gain,     \
+                                                                    const int16_t *p, const uint8_t *const *rows,                         \
+                                                                    const uint8_t *const *next, uint32_t n, uint32_t d, uint32_t dim)     \
+    {                                                                                                                                     \
+        value_dims(o, o_stride, keep, gain, p, rows, next, n, d, dim, n_vectors, AVX512_##part);                                          \
     }
-    for (; d + 64 <= dim; d += 64) {
-        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, dim, n_vectors, true);
-    }
-    if (d < dim) {
-        value_dims(o, o_stride, keep, gain, weights, rows, next, n, d, dim, n_vectors, false);
-    }
-}
+PASS(1, WHOLE) PASS(2, WHOLE) PASS(3, WHOLE) PASS(4, WHOLE)
+PASS(1, REST) PASS(2, REST) PASS(3, REST) PASS(4, REST)
+PASS(8, LOWER) PASS(8, UPPER)
 
 /* ---- the parts ----------------------------------------------------------------------------------------------------------- */
 
@@ -236,34 +244,48 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const fl
     }
 AVX512_FOUR(SCORE, 1)
 AVX512_FOUR(SCORE, 2)
-#define VALUE(kind, n_vectors)                                                                                                            \
-    static void value_##kind##_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows,     \
-                                           const uint8_t *const *next, uint32_t n, uint32_t dim)                                          \
-    {                                                                                                                                     \
-        value(o, o_stride, keep, p, rows, next, n, dim, n_vectors);                                                                       \
-    }
-AVX512_FOUR(VALUE, I8)
-
 typedef void score_fn(float *s, const uint8_t *q, size_t bytes, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim);
-typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
-                      uint32_t dim);
 static score_fn *const scores[2][AVX512_GROUP] = { AVX512_FOUR_NAMES(score, 1), AVX512_FOUR_NAMES(score, 2) };
-static value_fn *const values[AVX512_GROUP] = AVX512_FOUR_NAMES(value, I8);
+static pass_fn *const whole_passes[] = { pass_1_WHOLE, pass_2_WHOLE, pass_3_WHOLE, pass_4_WHOLE };
+static pass_fn *const rest_passes[] = { pass_1_REST, pass_2_REST, pass_3_REST, pass_4_REST };
 
 static void score_any(const oct_kv_spec *spec, float *s, const void *q, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
                       uint32_t n_vectors, uint32_t n_terms)
 {
+    if (n_vectors == AVX512_GROUP_MOST) { /* nothing is decoded that could serve all eight */
+        score_any(spec, s, q, rows, next, n, AVX512_GROUP, n_terms);
+        score_any(spec, s + AVX512_GROUP * AVX512_BLOCK, (const uint8_t *)q + AVX512_GROUP * q_bytes(spec), rows, rows, n, AVX512_GROUP, n_terms);
+        return;
+    }
     scores[n_terms - 1][n_vectors - 1](s, q, q_bytes(spec), rows, next, n, spec->dim_k);
 }
 
 static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                       const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
 {
-    values[n_vectors - 1](o, o_stride, keep, p, rows, next, n, spec->dim_v);
+    _Alignas(64) int16_t weights[AVX512_GROUP_MOST * AVX512_BLOCK];
+    float gain[AVX512_GROUP_MOST];
+    const uint32_t dim = spec->dim_v;
+    uint32_t d = 0;
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
+    }
+    for (; d + 64 <= dim; d += 64) {
+        if (n_vectors == AVX512_GROUP_MOST) { /* 16 sums in registers */
+            pass_8_LOWER(o, o_stride, keep, gain, weights, rows, next, n, d, dim);
+            pass_8_UPPER(o, o_stride, keep, gain, weights, rows, next, n, d, dim);
+        } else {
+            whole_passes[n_vectors - 1](o, o_stride, keep, gain, weights, rows, next, n, d, dim);
+        }
+    }
+    for (uint32_t v = 0; v < n_vectors && d < dim; v += AVX512_GROUP) {
+        const uint32_t n_here = n_vectors == AVX512_GROUP_MOST ? AVX512_GROUP : n_vectors;
+        rest_passes[n_here - 1](o + v * o_stride, o_stride, keep + v, gain + v, weights + v * AVX512_BLOCK, rows, next, n, d, dim);
+    }
 }
 
-const avx512_few_scores oct__avx512_few_scores_word = { OCT__AVX512_FEW_WORD, AVX512_GROUP, q_bytes, prepare, score_any };
-const avx512_few_values oct__avx512_few_values_word = { value_any, NULL };
+const avx512_few_scores oct__avx512_few_scores_word = { OCT__AVX512_FEW_WORD, AVX512_GROUP_MOST, q_bytes, prepare, score_any };
+const avx512_few_values oct__avx512_few_values_word = { value_any, avx512_put_in_order };
 
 /* Integers can stand for a finite q that is far from both ends of the range. */
 avx512_terms oct__avx512_terms_word(const oct__attn_tile *tile)

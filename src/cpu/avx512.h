@@ -56,7 +56,7 @@ typedef struct avx512_terms {
 /* Score products of up to AVX512_GROUP vectors, or of n_group, with the keys of a block. */
 typedef struct avx512_few_scores {
     uint32_t n_few;   /* tiles of at most so many vectors are few */
-    uint32_t n_group; /* AVX512_GROUP or AVX512_GROUP_MOST; the values that go with it take as many */
+    uint32_t n_group; /* AVX512_GROUP or AVX512_GROUP_MOST, which all values take */
     size_t (*q_bytes)(const oct_kv_spec *spec); /* of one prepared vector, a multiple of 64 */
     void (*prepare)(const oct_kv_spec *spec, void *q, const float *from, uint32_t n_most);
     /* s[vector][AVX512_BLOCK] = products of n keys, rounded up to at most 16 more. next: rows to prefetch. */

@@ -26,4 +26,31 @@ AVX512_INLINE __m512i avx512_load_row(const uint8_t *at, uint32_t n, const bool 
     return is_whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(((__mmask64)1 << n) - 1, at);
 }
 
+/* ---- values: chunks of 64 dims -------------------------------------------------------------------------------------------------- */
+
+/* What a pass over the keys takes of a chunk of 64 dims: all of it, the lower or the upper eight dims of each 16, or its first dims, in order, up to dim. */
+typedef enum avx512_part { AVX512_WHOLE, AVX512_LOWER, AVX512_UPPER, AVX512_REST } avx512_part;
+
+/* Bytes of a chunk of two rows as interleaving them leaves them, which costs a sixth of what a permutation does beside dot products: in the lower
+ * register dims 0-7 of each 16, in the upper one the others. What is then widened by interleaving leaves o in an order of its own. */
+AVX512_INLINE void avx512_interleave(__m512i a, __m512i b, const avx512_part part, __m512i *lower, __m512i *upper)
+{
+    *lower = part == AVX512_UPPER ? _mm512_unpackhi_epi8(a, b) : _mm512_unpacklo_epi8(a, b); /* a half: the first register has it */
+    *upper = _mm512_unpackhi_epi8(a, b);
+}
+
+/* Puts whole chunks of o in order: in each, the four dims that begin at 4 i of every 16 lie together, which is the transpose of 4 x 4 lanes. */
+static inline void avx512_put_in_order(float *o, uint32_t dim)
+{
+    for (uint32_t d = 0; d + 64 <= dim; d += 64, o += 64) {
+        const __m512 a = _mm512_load_ps(o), b = _mm512_load_ps(o + 16), c = _mm512_load_ps(o + 32), e = _mm512_load_ps(o + 48);
+        const __m512 ab = _mm512_shuffle_f32x4(a, b, 0x44), ab_high = _mm512_shuffle_f32x4(a, b, 0xEE);
+        const __m512 ce = _mm512_shuffle_f32x4(c, e, 0x44), ce_high = _mm512_shuffle_f32x4(c, e, 0xEE);
+        _mm512_store_ps(o, _mm512_shuffle_f32x4(ab, ce, 0x88));
+        _mm512_store_ps(o + 16, _mm512_shuffle_f32x4(ab, ce, 0xDD));
+        _mm512_store_ps(o + 32, _mm512_shuffle_f32x4(ab_high, ce_high, 0x88));
+        _mm512_store_ps(o + 48, _mm512_shuffle_f32x4(ab_high, ce_high, 0xDD));
+    }
+}
+
 #endif

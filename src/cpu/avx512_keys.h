@@ -225,7 +225,8 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
         } else {
             const uint8_t *k = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * k_size;
             const uint8_t *v = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * v_size;
-            __m512i k_rows = _mm512_add_epi64(k_steps, _mm512_set1_epi64((int64_t)(uintptr_t)k)), v_rows = _mm512_add_epi64(v_steps, _mm512_set1_epi64((int64_t)(uintptr_t)v));
+            __m512i k_rows = _mm512_add_epi64(k_steps, _mm512_set1_epi64((int64_t)(uintptr_t)k));
+            __m512i v_rows = _mm512_add_epi64(v_steps, _mm512_set1_epi64((int64_t)(uintptr_t)v));
             for (uint32_t i = j; i < j + take; i += 8) { /* the last may run over what is filled after it */
                 _mm512_storeu_si512(b->k + i, k_rows);
                 _mm512_storeu_si512(b->v + i, v_rows);

@@ -1,6 +1,7 @@
 /* kv_write_avx2.c: the write by AVX2, byte for byte and count for count what kv_write_scalar.c defines. Eight heads of a token at a time
  * are brought to f32 in L1 (an f32 source that is not changed is read in place), turned and rotated; their dynamic scales are made in
- * one register, and then each is encoded. A token with a NaN or an infinity in any vector, before or after rotation, is written by the
+ * one register, and then each is encoded. From bf16 to 8-bit floats vectors may go straight to their page (avx2_words.h), and the long way only
+ * where something saturates. A token with a NaN or an infinity in any vector, before or after rotation, is written by the
  * scalar row instead: which NaN survives a sum of two is the scalar order's to say.
  *
  * A call works in the default floating-point mode whatever its thread has set: with denormals-are-zero the division by a subnormal scale
@@ -19,6 +20,7 @@
 #include "cpu/avx2.h"
 #include "cpu/avx2_encode.h"
 #include "cpu/avx2_rotate.h"
+#include "cpu/avx2_words.h"
 #include "cpu/rope.h"
 #include "cpu/scalar.h"
 #include "kv/layout.h"
@@ -129,6 +131,25 @@ static encode_fn *const encoders[][AVX2_DIVIDE_EACH + 1] = {
     [OCT_DTYPE_I8] = { ROW_SCALED(I8) },
 };
 
+/* ---- straight from bf16 to 8-bit floats -------------------------------------------------------------------------------------------- */
+
+typedef uint32_t words_fn(uint8_t *to, const uint8_t *src, uint32_t dim, int32_t exponent, bool is_streamed);
+
+#define WORDS(format)                                                                                                        \
+    static uint32_t words_##format(uint8_t *to, const uint8_t *src, uint32_t dim, int32_t exponent, bool is_streamed)        \
+    {                                                                                                                        \
+        return avx2_words_through(to, src, dim, exponent, is_streamed, OCT_DTYPE_##format);                                  \
+    }
+WORDS(E4M3FN)
+WORDS(E4M3FNUZ)
+WORDS(E5M2)
+
+/* NULL for other formats. */
+static words_fn *words_of(uint32_t dtype)
+{
+    return dtype == OCT_DTYPE_E4M3FN ? words_E4M3FN : dtype == OCT_DTYPE_E4M3FNUZ ? words_E4M3FNUZ : dtype == OCT_DTYPE_E5M2 ? words_E5M2 : NULL;
+}
+
 /* ---- the heads of a token -------------------------------------------------------------------------------------------------------- */
 
 /* K or V of one destination: what stays the same for all tokens of a call. */
@@ -138,14 +159,17 @@ typedef struct target {
     const float *scale;
     void *token_scale;
     encode_fn *const *encode;
+    words_fn *words; /* NULL where vectors are changed on the way, or divided by something else than a power of two */
     float largest;           /* of the format */
     uint32_t saturates_from; /* bits of the least magnitude that rounds beyond it */
     uint32_t dim, size, scale_mode;
+    int32_t exponent; /* of the scale, for words */
+    float fixed;      /* the scale, for words */
     bool is_k, is_rotated, is_v5d, is_scale_f16;
     bool is_streamed; /* a call this large writes past the caches; rows are whole lines */
 } target;
 
-static target target_of(const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
+static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
 {
     const oct_kv_format *format = is_k ? &layer->spec.k : &layer->spec.v;
     target t = {
@@ -164,6 +188,14 @@ static target target_of(const oct_kv_layer *layer, bool is_k, int64_t n_tokens)
         .is_v5d = layer->spec.layout == OCT_LAYOUT_V5D,
         .is_scale_f16 = format->scale_dtype == OCT_DTYPE_F16,
     };
+    const bool is_static = t.scale_mode == OCT_SCALE_NONE || t.scale_mode == OCT_SCALE_TENSOR || t.scale_mode == OCT_SCALE_LAYER;
+    if (args->src_dtype == OCT_DTYPE_BF16 && is_static && !t.is_rotated && !t.is_v5d && t.dim % 32 == 0 && !(is_k && args->rope != NULL)) {
+        const float scale = t.scale_mode == OCT_SCALE_NONE ? 1.0f : t.scale[0];
+        const uint32_t bits = oct__f32_to_bits(scale);
+        t.words = (bits & 0x7FFFFF) == 0 && scale > 0x1p-100f && scale < 0x1p100f ? words_of(format->dtype) : NULL;
+        t.exponent = (int32_t)(bits >> 23) - 127;
+        t.fixed = scale;
+    }
     const int64_t row_bytes = (int64_t)t.dim * t.size;
     t.is_streamed = !t.is_v5d && row_bytes % LINE_BYTES == 0 && n_tokens * layer->spec.heads * row_bytes >= STREAM_BYTES;
     return t;
@@ -361,6 +393,40 @@ static void bring_vectors(work *w, bool is_k, int64_t token, uint32_t head0, flo
     }
 }
 
+/* K or V of up to HEADS heads from head0 on, from the source to a place without a stop. False where they have to go the long way. */
+static bool write_words(const work *w, const target *t, place at, int64_t token, uint32_t head0, oct_kv_counts *counts)
+{
+    const oct_kv_write_args *args = w->args;
+    const uint32_t heads = args->layer->spec.heads, n_heads = heads - head0 < HEADS ? heads - head0 : HEADS;
+    const int64_t token_stride = t->is_k ? args->k_token_stride : args->v_token_stride, head_stride = t->is_k ? args->k_head_stride : args->v_head_stride;
+    const int64_t to_step = t->is_k ? t->layer->k_head_stride : t->layer->v_head_stride;
+    const uint8_t *src = (const uint8_t *)(t->is_k ? args->k : args->v) + (token * token_stride + head0 * head_stride) * (int64_t)w->src_size;
+    uint8_t *to = t->base + index_of(t, at, head0);
+    const bool is_one = head_stride == t->dim && to_step == t->dim; /* heads side by side are as good as one long vector */
+    const bool is_streamed = t->is_streamed && (((uintptr_t)to | (uintptr_t)to_step) % LINE_BYTES) == 0;
+    const uint32_t n = is_one ? 1 : n_heads, dim = is_one ? n_heads * t->dim : t->dim;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < n; i++, to += to_step, src += head_stride * (int64_t)w->src_size) {
+        const uint32_t largest = t->words(to, src, dim, t->exponent, is_streamed);
+        most = largest > most ? largest : most;
+    }
+    if (most >= OCT__F32_INF_BITS || oct__f32_to_bits(oct__f32_of_bits(most) / t->fixed) >= t->saturates_from) {
+        return false;
+    }
+    if (counts != NULL) {
+        const float largest = oct__f32_of_bits(most);
+        counts->amax = largest > counts->amax ? largest : counts->amax;
+        counts->n_values += (uint64_t)n_heads * t->dim;
+    }
+    return true;
+}
+
+/* Whether nothing is left to do for a destination. */
+static bool is_written(const work *w, const target *t, place at, int64_t token, uint32_t head0, oct_kv_counts *counts)
+{
+    return at.page < 0 || (t->words != NULL && write_words(w, t, at, token, head0, counts));
+}
+
 /* One token into both destinations. False when a vector is not finite. */
 static bool write_token(work *w, int64_t token, place at, place at_window, oct_kv_counts *k_counts, oct_kv_counts *v_counts)
 {
@@ -371,15 +437,20 @@ static bool write_token(work *w, int64_t token, place at, place at_window, oct_k
         oct__rope_turn_to(&w->rope, args->rope, args->positions[token]);
     }
     for (uint32_t head0 = 0; head0 < args->layer->spec.heads; head0 += HEADS) {
-        bring_vectors(w, true, token, head0, buffer, &v);
-        if ((at.page >= 0 && !write_vectors(&w->k, at, &v, k_counts)) ||
-            (at_window.page >= 0 && !write_vectors(&w->k_window, at_window, &v, NULL))) {
-            return false;
+        bool is_done = is_written(w, &w->k, at, token, head0, k_counts), is_window_done = is_written(w, &w->k_window, at_window, token, head0, NULL);
+        if (!is_done || !is_window_done) {
+            bring_vectors(w, true, token, head0, buffer, &v);
+            if ((!is_done && !write_vectors(&w->k, at, &v, k_counts)) || (!is_window_done && !write_vectors(&w->k_window, at_window, &v, NULL))) {
+                return false;
+            }
         }
-        bring_vectors(w, false, token, head0, buffer, &v);
-        if ((at.page >= 0 && !write_vectors(&w->v, at, &v, v_counts)) ||
-            (at_window.page >= 0 && !write_vectors(&w->v_window, at_window, &v, NULL))) {
-            return false;
+        is_done = is_written(w, &w->v, at, token, head0, v_counts);
+        is_window_done = is_written(w, &w->v_window, at_window, token, head0, NULL);
+        if (!is_done || !is_window_done) {
+            bring_vectors(w, false, token, head0, buffer, &v);
+            if ((!is_done && !write_vectors(&w->v, at, &v, v_counts)) || (!is_window_done && !write_vectors(&w->v_window, at_window, &v, NULL))) {
+                return false;
+            }
         }
     }
     return true;
@@ -391,13 +462,13 @@ static __attribute__((noinline)) void write_tokens(const oct_kv_write_args *args
 {
     work w = {
         .args = args,
-        .k = target_of(args->layer, true, token1 - token0),
-        .v = target_of(args->layer, false, token1 - token0),
+        .k = target_of(args, args->layer, true, token1 - token0),
+        .v = target_of(args, args->layer, false, token1 - token0),
         .src_size = oct__dtype_size_bytes(args->src_dtype),
     };
     if (args->layer_window != NULL) {
-        w.k_window = target_of(args->layer_window, true, token1 - token0);
-        w.v_window = target_of(args->layer_window, false, token1 - token0);
+        w.k_window = target_of(args, args->layer_window, true, token1 - token0);
+        w.v_window = target_of(args, args->layer_window, false, token1 - token0);
     }
     if (args->rope != NULL) {
         oct__rope_prepare(&w.rope, args->rope);

@@ -235,6 +235,52 @@ static void test_like_scalar_with_daz(void **state)
     }
 }
 
+/* Every bf16 in both, then every one in K and f32 at and beside it in V, over scales whose quotients lie at the ends of codes. */
+static void test_every_word(void **state)
+{
+    (void)state;
+    enum { TOKENS = 1024, DIM = 64 };
+    static const uint32_t formats[] = { OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FNUZ, OCT_DTYPE_E5M2 }, beside[] = { 0, 1, 2, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF };
+    static const float scales[] = { 1.0f, 0x1p-7f, 0x1p9f, 1.0f / 60, 3.0f, 0.037f, 0x1p-66f, 0x1.8p59f };
+    uint64_t seed = 1;
+    uint16_t *const k = rig_alloc(TOKENS * DIM * sizeof(*k));
+    float *const v = rig_alloc(TOKENS * DIM * sizeof(*v)), *const k_f32 = rig_alloc(TOKENS * DIM * sizeof(*k_f32));
+    int32_t slots[TOKENS];
+    for (size_t round = 0; round < 3 * sizeof(scales) / sizeof(scales[0]); round++) {
+        const uint32_t format = formats[round % 3];
+        const float scale = scales[round / 3];
+        oct_kv_spec spec = { .struct_size = sizeof(spec), .heads = 1, .dim_k = DIM, .dim_v = DIM, .page_size = 16, .layout = OCT_LAYOUT_HND,
+                             .k = { format, OCT_SCALE_LAYER, 0, 0 }, .v = { format, OCT_SCALE_LAYER, 0, 0 } };
+        pair p;
+        pair_make(&p, &spec, TOKENS / 16, &seed);
+        p.scales[0][0] = p.scales[1][0] = scale;
+        for (uint32_t n = 0; n < TOKENS * DIM; n++) {
+            k[n] = (uint16_t)n;
+            k_f32[n] = oct__f32_of_bits(n << 16);
+            v[n] = oct__f32_of_bits((n << 16) + beside[(n + round) % 7]);
+            slots[n % TOKENS] = (int32_t)(n % TOKENS);
+        }
+        for (int from_f32 = 0; from_f32 < 2; from_f32++) {
+            oct_kv_write_args args = { .struct_size = sizeof(args), .slots = slots, .n_tokens = TOKENS, .src_dtype = from_f32 ? OCT_DTYPE_F32 : OCT_DTYPE_BF16,
+                                       .k = from_f32 ? (const void *)k_f32 : k, .v = from_f32 ? (const void *)v : k, .k_token_stride = DIM,
+                                       .k_head_stride = DIM, .v_token_stride = DIM, .v_head_stride = DIM };
+            oct_kv_counts counts[4] = { 0 };
+            args.layer = &p.scalar.kv;
+            oct__kv_write__scalar(&args, 0, TOKENS, &counts[0], &counts[1]);
+            args.layer = &p.avx2.kv;
+            oct__kv_write__avx2(&args, 0, TOKENS, &counts[2], &counts[3]);
+            if (difference(&p) != NULL || memcmp(counts, counts + 2, 2 * sizeof(counts[0])) != 0) {
+                fail_msg("%s differ: %s, scale %g, from %s", difference(&p) ? difference(&p) : "counts", oct__dtype_name(format), (double)scale,
+                         from_f32 ? "f32" : "bf16");
+            }
+        }
+        pair_free(&p);
+    }
+    free(k);
+    free(v);
+    free(k_f32);
+}
+
 int main(void)
 {
     if (!rig_can_run()) {
@@ -242,6 +288,6 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_like_scalar_with_nan_and_infinity),
-                                        cmocka_unit_test(test_like_scalar_with_daz) };
+                                        cmocka_unit_test(test_like_scalar_with_daz), cmocka_unit_test(test_every_word) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
