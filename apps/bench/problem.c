@@ -64,9 +64,9 @@ double bench_limit_seconds(const bench_problem *p, const oct_rates *r)
     const bench_amount amount = bench_amount_of(p);
     const bool copies = p->op == BENCH_WRITE || p->op == BENCH_MERGE;
     const double memory = amount.bytes / bench_rate_of_threads(copies ? r->copy_memory_bytes : r->read_memory_bytes, r->threads, p->threads);
-    const double *const rates[] = { r->fma_avx2_flops, r->fma_avx512_flops, r->dot_bf16_flops };
+    const double *const rates[] = { r->fma_avx2_flops, r->fma_avx512_flops, r->dot_bf16_flops, r->dot_amx_bf16_flops };
     double peak = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         /* Arithmetic scales with the cores: measured pairs do too, up to what else ran. */
         const double rate = bench_rate_of_threads(rates[i], r->threads, p->threads);
         peak = rate > peak ? rate : peak;

@@ -23,6 +23,8 @@ typedef struct oct_rates {
     double dot_bf16_flops[2];         /* AVX-512 BF16, into f32 */
     double dot_i8_ops[2];             /* AVX-512 VNNI, into int32 */
     double convert_elements[2];       /* e4m3fn to f32 in registers, by the fastest exact way */
+    double convert_i8_elements[2];    /* i8 to f32 in registers */
+    double dot_amx_bf16_flops[2];     /* AMX's tiles of bf16, into f32 */
 } oct_rates;
 
 struct oct_context;

@@ -33,7 +33,7 @@ static oct_status read_machine(oct__machine *machine, const oct_rates *given, co
     if (given == NULL) {
         return OCT_OK;
     }
-    const oct_status status = oct__struct_read(&machine->measured, sizeof(machine->measured), sizeof(machine->measured), given, "options.rates", where, error);
+    const oct_status status = oct__struct_read(&machine->measured, sizeof(machine->measured), offsetof(oct_rates, convert_i8_elements), given, "options.rates", where, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -196,6 +196,8 @@ static const named_rate named_rates[] = {
     { "dot_bf16_flop_per_s", "bf16 dot", "GFLOP/s", offsetof(oct_rates, dot_bf16_flops) },
     { "dot_i8_op_per_s", "i8 dot", "Gop/s", offsetof(oct_rates, dot_i8_ops) },
     { "convert_elements_per_s", "e4m3 to f32", "G/s", offsetof(oct_rates, convert_elements) },
+    { "convert_i8_elements_per_s", "i8 to f32", "G/s", offsetof(oct_rates, convert_i8_elements) },
+    { "dot_amx_bf16_flop_per_s", "AMX bf16", "GFLOP/s", offsetof(oct_rates, dot_amx_bf16_flops) },
 };
 enum { N_NAMED_RATES = sizeof(named_rates) / sizeof(named_rates[0]) };
 

@@ -76,7 +76,7 @@ typedef struct rate {
     double samples[2][ROUNDS_MAX];
 } rate;
 
-enum { N_RATES = 11 };
+enum { N_RATES = 13 };
 
 /* Zero where this machine has no such instructions: no rate is made. */
 static bool has(const oct__facts *f, oct__fact a, oct__fact b)
@@ -105,6 +105,8 @@ static uint32_t list_rates(rate *rates, const oct__facts *f, size_t memory_bytes
         rates[n++] = (rate){ .fn = oct__measure_fma__avx2, .result = out->fma_avx2_flops, .n_results = 2 };
         rates[n++] = (rate){ .fn = avx512 && f->v[OCT__FACT_CPU_AVX512VBMI] ? oct__measure_convert__avx512 : oct__measure_convert__avx2,
                              .bytes = L1_BYTES, .result = out->convert_elements, .n_results = 2 };
+        rates[n++] = (rate){ .fn = avx512 && f->v[OCT__FACT_CPU_AVX512VBMI] ? oct__measure_convert_i8__avx512 : oct__measure_convert_i8__avx2,
+                             .bytes = L1_BYTES, .result = out->convert_i8_elements, .n_results = 2 };
     }
     if (avx512) {
         rates[n++] = (rate){ .fn = oct__measure_fma__avx512, .result = out->fma_avx512_flops, .n_results = 2 };
@@ -114,6 +116,9 @@ static uint32_t list_rates(rate *rates, const oct__facts *f, size_t memory_bytes
     }
     if (avx512 && f->v[OCT__FACT_CPU_AVX512VNNI]) {
         rates[n++] = (rate){ .fn = oct__measure_dot_i8, .result = out->dot_i8_ops, .n_results = 2 };
+    }
+    if (avx512 && has(f, OCT__FACT_CPU_AMX_BF16, OCT__FACT_OS_TILES)) {
+        rates[n++] = (rate){ .fn = oct__measure_dot_amx, .result = out->dot_amx_bf16_flops, .n_results = 2 };
     }
     return n;
 }

@@ -24,7 +24,7 @@ typedef double oct__measure_fn(const oct__measure_work *work, float *sink);
 oct__measure_fn oct__measure_clock, oct__measure_read__plain, oct__measure_copy;
 oct__measure_fn oct__measure_read__avx2, oct__measure_fma__avx2, oct__measure_convert__avx2;
 oct__measure_fn oct__measure_read__avx512, oct__measure_fma__avx512, oct__measure_convert__avx512;
-oct__measure_fn oct__measure_dot_bf16, oct__measure_dot_i8;
+oct__measure_fn oct__measure_dot_bf16, oct__measure_dot_i8, oct__measure_dot_amx, oct__measure_convert_i8__avx2, oct__measure_convert_i8__avx512;
 
 /* Twelve chains: more than any core has multiply-add units times their latency (2 x 5), and few enough for 16 registers. */
 #define OCT__MEASURE_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)

@@ -39,16 +39,19 @@ double oct__measure_fma__avx2(const oct__measure_work *work, float *sink)
     return (double)OCT__MEASURE_TURNS * OCT__MEASURE_N_CHAINS * 8 * 2;
 }
 
-double oct__measure_convert__avx2(const oct__measure_work *work, float *sink)
+AVX2_INLINE double convert(const oct__measure_work *work, float *sink, const uint32_t dtype)
 {
     __m256 a = _mm256_setzero_ps(), b = a;
     for (size_t i = 0; i < work->bytes; i += 32) {
         __m256 x, y, u, v;
-        avx2_load16(work->from + i, OCT_DTYPE_E4M3FN, &x, &y);
-        avx2_load16(work->from + i + 16, OCT_DTYPE_E4M3FN, &u, &v);
+        avx2_load16(work->from + i, dtype, &x, &y);
+        avx2_load16(work->from + i + 16, dtype, &u, &v);
         a = _mm256_or_ps(a, _mm256_or_ps(x, y));
         b = _mm256_or_ps(b, _mm256_or_ps(u, v));
     }
     *sink += _mm256_cvtss_f32(_mm256_or_ps(a, b));
     return (double)work->bytes;
 }
+
+double oct__measure_convert__avx2(const oct__measure_work *work, float *sink) { return convert(work, sink, OCT_DTYPE_E4M3FN); }
+double oct__measure_convert_i8__avx2(const oct__measure_work *work, float *sink) { return convert(work, sink, OCT_DTYPE_I8); }

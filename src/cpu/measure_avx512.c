@@ -39,15 +39,18 @@ double oct__measure_fma__avx512(const oct__measure_work *work, float *sink)
     return (double)OCT__MEASURE_TURNS * OCT__MEASURE_N_CHAINS * 16 * 2;
 }
 
-double oct__measure_convert__avx512(const oct__measure_work *work, float *sink)
+AVX512_INLINE double convert(const oct__measure_work *work, float *sink, const avx512_kind kind)
 {
     const avx512_decoder decoder = avx512_decoder_of(avx512_table_of(OCT_DTYPE_E4M3FN));
     __m512i a = _mm512_setzero_si512(), b = a;
     for (size_t i = 0; i < work->bytes; i += 64) {
-        const avx512_chunk chunk = avx512_open(work->from + i, &decoder, AVX512_BYTE);
-        a = _mm512_or_si512(a, _mm512_or_si512(_mm512_castps_si512(avx512_piece(&chunk, 0, AVX512_BYTE)), _mm512_castps_si512(avx512_piece(&chunk, 1, AVX512_BYTE))));
-        b = _mm512_or_si512(b, _mm512_or_si512(_mm512_castps_si512(avx512_piece(&chunk, 2, AVX512_BYTE)), _mm512_castps_si512(avx512_piece(&chunk, 3, AVX512_BYTE))));
+        const avx512_chunk chunk = avx512_open(work->from + i, &decoder, kind);
+        a = _mm512_or_si512(a, _mm512_or_si512(_mm512_castps_si512(avx512_piece(&chunk, 0, kind)), _mm512_castps_si512(avx512_piece(&chunk, 1, kind))));
+        b = _mm512_or_si512(b, _mm512_or_si512(_mm512_castps_si512(avx512_piece(&chunk, 2, kind)), _mm512_castps_si512(avx512_piece(&chunk, 3, kind))));
     }
     *sink += (float)_mm512_cvtsi512_si32(_mm512_or_si512(a, b));
     return (double)work->bytes;
 }
+
+double oct__measure_convert__avx512(const oct__measure_work *work, float *sink) { return convert(work, sink, AVX512_BYTE); }
+double oct__measure_convert_i8__avx512(const oct__measure_work *work, float *sink) { return convert(work, sink, AVX512_I8); }

@@ -83,6 +83,8 @@ const char *oct__rates_complaint(const oct_rates *r)
         { "dot_bf16_flops", is_rate_or_none(r->dot_bf16_flops) },
         { "dot_i8_ops", is_rate_or_none(r->dot_i8_ops) },
         { "convert_elements", is_rate_or_none(r->convert_elements) },
+        { "convert_i8_elements", is_rate_or_none(r->convert_i8_elements) },
+        { "dot_amx_bf16_flops", is_rate_or_none(r->dot_amx_bf16_flops) },
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (!fields[i].fine) {

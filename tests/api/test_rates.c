@@ -30,6 +30,8 @@ static void a_machine_is_measured_and_memory_given_back(void **state)
         { r.fma_avx2_flops, context->machine.facts.v[OCT__FACT_CPU_FMA] && context->machine.facts.v[OCT__FACT_OS_YMM] },
         { r.fma_avx512_flops, context->machine.facts.v[OCT__FACT_CPU_AVX512F] && context->machine.facts.v[OCT__FACT_OS_ZMM] },
         { r.dot_bf16_flops, context->machine.facts.v[OCT__FACT_CPU_AVX512BF16] && context->machine.facts.v[OCT__FACT_OS_ZMM] },
+        { r.convert_i8_elements, context->machine.facts.v[OCT__FACT_CPU_FMA] && context->machine.facts.v[OCT__FACT_OS_YMM] },
+        { r.dot_amx_bf16_flops, context->machine.facts.v[OCT__FACT_CPU_AMX_BF16] && context->machine.facts.v[OCT__FACT_OS_TILES] },
         { r.dot_i8_ops, context->machine.facts.v[OCT__FACT_CPU_AVX512VNNI] && context->machine.facts.v[OCT__FACT_OS_ZMM] },
     };
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {

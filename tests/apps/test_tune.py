@@ -5,7 +5,7 @@ import os
 import pytest
 
 PAIRS = ["read_l1_bytes", "read_l2_bytes", "read_l3_bytes", "read_memory_bytes", "copy_memory_bytes", "fma_avx2_flops", "fma_avx512_flops",
-         "dot_bf16_flops", "dot_i8_ops", "convert_elements"]
+         "dot_bf16_flops", "dot_i8_ops", "convert_elements", "convert_i8_elements", "dot_amx_bf16_flops"]
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,15 @@ def test_explain_predicts_by_the_rates(octavo, tiny, tuned, tmp_path):
     assert seconds(slow) > 50 * seconds(tuned)
 
 
+def test_a_file_from_before_the_last_rates_is_read(octavo, tuned, tmp_path):
+    old = changed(tuned, tmp_path, lambda rates: [rates.pop(name) for name in PAIRS[-2:]])
+    shown = json.loads(octavo("machine", "--rates", old, "-o", "json").out)["rates"]["measured"]
+    assert shown["convert_elements_per_s"][0] > 0 and shown["convert_i8_elements_per_s"] == [0, 0]
+
+
 @pytest.mark.parametrize("change, named", [
     (lambda rates: rates.pop("clock_hz"), "clock_hz"),
+    (lambda rates: rates.pop("convert_i8_elements"), "convert_i8_elements"),
     (lambda rates: rates.update(octavo_rates=2), "octavo_rates"),
     (lambda rates: rates.update(surplus=1), "keys"),
     (lambda rates: rates.update(threads=0), "threads"),
@@ -87,7 +94,7 @@ def test_explain_predicts_by_the_rates(octavo, tiny, tuned, tmp_path):
     (lambda rates: rates.update(read_memory_bytes=[1e9, "fast"]), "read_memory_bytes"),
     (lambda rates: rates.update(read_memory_bytes=[0, 0]), "read_memory_bytes"),
     (lambda rates: rates.update(dot_i8_ops=[-1, -1]), "dot_i8_ops"),
-], ids=["no clock", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "one", "text", "zero", "negative"])
+], ids=["no clock", "a later rate alone", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "one", "text", "zero", "negative"])
 def test_a_wrong_file_is_refused(octavo, tuned, tmp_path, change, named):
     result = octavo("machine", "--rates", changed(tuned, tmp_path, change), check=1)
     assert named in result.err and "changed.json" in result.err and result.out == ""
