@@ -15,13 +15,17 @@ typedef struct oct__amount_way {
 
 typedef struct oct__amount {
     double items, vectors /* elements of q and o */, keys, pages, bytes;
+    double edges;                                            /* V elements of blocks that not all of many see */
     oct__amount_way many, few;
 } oct__amount;
 
 /* Whole numbers that amounts of attention are linear in, so that a batch of 70,000 sequences costs integer sums only. Of one KV head. */
+typedef struct oct__tally_way {
+    int64_t scores, seen /* of them, those that count: products with V */, exps, keys, loads /* keys brought into registers, each time */, blocks, pads;
+} oct__tally_way;
 typedef struct oct__tally {
-    int64_t tiles, vectors, keys, pages;
-    struct { int64_t scores, keys, loads /* keys brought into registers, each time */, blocks, pads; } many, few;
+    int64_t tiles, vectors, keys, pages, edges;
+    oct__tally_way many, few;
 } oct__tally;
 
 /* Adds a tile: n_rows rows x n_heads query heads over the keys [key0, key1), row 0 at pos0. */

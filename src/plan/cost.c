@@ -146,7 +146,7 @@ static double way_ps(const oct__cost_way *cost, const oct__rates *rates, const o
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
     const double work = amount->items * cost->item_ns * 1e-9 +
-                        (amount->vectors * cost->vector_ps + amount->keys * cost->key_ps + amount->pages * cost->page_ps + way_ps(&cost->many, rates, &amount->many) +
+                        (amount->vectors * cost->vector_ps + amount->keys * cost->key_ps + amount->pages * cost->page_ps + amount->edges * cost->edge_ps + way_ps(&cost->many, rates, &amount->many) +
                          way_ps(&cost->few, rates, &amount->few)) * 1e-12;
     const double arithmetic = work / (n_threads * rates->speed);
     const double core_limit = n_threads * rates->core_read_bytes;

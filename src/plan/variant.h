@@ -63,10 +63,14 @@ typedef struct oct__cost {
     double vector_ps; /* what short sequences mostly cost: bringing q into a kernel's form, and its o out */
     double key_ps;    /* finding a key's bytes and scales */
     double page_ps;   /* and a page's */
+    double edge_ps;   /* for each V element of a block of keys that not all vectors of many see: it is looked at for NaN */
     oct__cost_way many, few;
-    /* Tiles of at most few_vectors vectors go the way of few, which takes four vectors a pass and brings elements into registers in each, unless they
-     * have several rows and less than few_keys keys for each. 0: all go the way of many. */
-    uint32_t few_vectors, few_keys;
+    /* Tiles of at most few_vectors vectors go the way of few, which takes few_pass vectors a pass (the rest, or with 0 all, four) and brings elements into
+     * registers in each, unless they have several rows and less than few_keys keys for each. 0: all go the way of many. */
+    uint32_t few_vectors, few_keys, few_pass;
+    /* Many have their vectors in registers of `lanes`, and at most `span` of them share a score product, over the keys that any of them sees. 0: lanes of
+     * 16, and scores of all vectors with all keys. */
+    uint32_t lanes, span;
 } oct__cost;
 
 /* ---- kernels --------------------------------------------------------------------------------------------- */

@@ -78,6 +78,53 @@ static void each_format_has_its_own_conversion(void **state)
     assert_close(oct__cost_seconds(&cost, &rates, &vectors, 1), 100e-6 / 2);
 }
 
+/* 4 rows x 10 heads, the last of which are rows 96 to 99 of 100 keys: what each group of registers computes, and what of it counts. */
+static void many_compute_what_a_group_of_registers_sees(void **state)
+{
+    (void)state;
+    oct_attn_spec spec = plain_spec();
+    spec.causal = 1;
+    const oct__cost wide = { .lanes = 16, .span = 48 }, narrow = { .lanes = 8, .span = 16 };
+    oct__tally tally = { .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &wide, 4, 10, 0, 100, 96);
+    assert_int_equal(tally.many.scores, 40 * 100);               /* one group, whose last row sees all */
+    assert_int_equal(tally.many.pads, 8 * 100);
+    assert_int_equal(tally.many.exps, 16 * (98 + 100 + 100));    /* the first register ends in row 1 */
+    assert_int_equal(tally.many.seen, 10 * (97 + 98 + 99 + 100));
+    assert_int_equal(tally.edges, 36);                           /* all see the first block of 64 */
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &narrow, 4, 10, 0, 100, 96);
+    assert_int_equal(tally.many.scores, 16 * 98 + 16 * 100 + 8 * 100);
+    assert_int_equal(tally.many.pads, 0);
+    assert_int_equal(tally.many.exps, tally.many.scores);
+    /* A window of 50: rows see keys from 47, 48, 49 and 50 on, and no block whole. */
+    spec.window_tokens = 50;
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &wide, 4, 10, 47, 100, 96);
+    assert_int_equal(tally.many.scores, 40 * 53);
+    assert_int_equal(tally.many.seen, 40 * 50);
+    assert_int_equal(tally.edges, 53);
+    assert_close(oct__amount_of_tally(&spec, &tally, 2).edges, 2.0 * 53 * spec.kv.dim_v);
+    const oct__cost cost = { .edge_ps = 50 };
+    const oct__amount edges = { .edges = 1e6 };
+    assert_close(oct__cost_seconds(&cost, &rates, &edges, 1), 50e-6 / 2);
+}
+
+/* Twelve vectors: three passes of four, or one of eight and one of four; nine: three, or eight and one. */
+static void a_pass_of_few_is_as_wide_as_the_kernel_has_it(void **state)
+{
+    (void)state;
+    const oct_attn_spec spec = plain_spec();
+    static const struct { uint32_t pass, vectors, passes; } cases[] = { { 0, 12, 3 }, { 4, 9, 3 }, { 8, 12, 2 }, { 8, 9, 2 }, { 8, 8, 1 }, { 8, 7, 2 }, { 8, 3, 1 } };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const oct__cost cost = { .few_vectors = 12, .few_keys = 16, .few_pass = cases[i].pass };
+        oct__tally tally = { .tiles = 0 };
+        oct__tally_tile(&tally, &spec, &cost, 1, cases[i].vectors, 0, 100, 99);
+        assert_int_equal(tally.few.loads, 100 * cases[i].passes);
+        assert_int_equal(tally.few.blocks, 2 * cases[i].passes);
+    }
+}
+
 static void amounts_count_what_a_kernel_does(void **state)
 {
     (void)state;
@@ -192,6 +239,8 @@ int main(void)
         cmocka_unit_test(memory_decides_nothing_between_rows),
         cmocka_unit_test(each_format_has_its_own_conversion),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
+        cmocka_unit_test(many_compute_what_a_group_of_registers_sees),
+        cmocka_unit_test(a_pass_of_few_is_as_wide_as_the_kernel_has_it),
         cmocka_unit_test(threads_are_woken_for_enough_work_only),
         cmocka_unit_test(known_machines_have_rates_of_their_own),
     };

@@ -15,14 +15,15 @@ from scipy.optimize import least_squares
 
 HELD_OUT_BELOW = 100_000
 SIZES = {"e4m3fn": 1, "e4m3fnuz": 1, "e5m2": 1, "i8": 1, "f16": 2, "bf16": 2, "f32": 4}
-# Vectors that are few, and keys a row below which several rows are not (src/cpu/avx2.h, avx512.h).
-KERNELS = {"avx2": (24, 32), "avx512": (28, 16), "avx512bf16": (12, 16), "avx512vnni": (24, 16), "avx512vnnibf16": (24, 16)}
+# Vectors that are few, keys a row below which several rows are not, vectors of a pass of few, lanes of a register and vectors of a score product of many (src/cpu/avx2.h, avx512.h,
+# avx2_vectors.h, avx512_many.h).
+KERNELS = {"avx2": (24, 32, 4, 8, 16), "avx512": (28, 16, 4, 16, 48), "avx512bf16": (12, 16, 8, 16, 48), "avx512vnni": (24, 16, 8, 16, 48), "avx512vnnibf16": (24, 16, 8, 16, 48)}
 UNITS = {"avx2": "CORE", "avx512": "FMA512", "avx512bf16": "BF16", "avx512vnni": "I8", "avx512vnnibf16": "I8_BF16"}
 WAY = ["mac", "again", "exp", "block", "stage", "float8", "i8", "half", "f32", "pad"]
-FEATURES = ["item", "vector", "key", "page"] + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
+FEATURES = ["item", "vector", "key", "page", "edge"] + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
 AT = {name: i for i, name in enumerate(FEATURES)}
 # What is likely, to which a number stays near that no measurement speaks of: ps, ns for item and block.
-START = {"item": 200, "vector": 700, "key": 5000, "page": 10000, "few_mac": 14, "few_again": 6, "few_exp": 400, "few_block": 60, "few_stage": 20, "few_float8": 20, "few_i8": 25,
+START = {"item": 200, "vector": 700, "key": 5000, "page": 10000, "edge": 20, "few_mac": 14, "few_again": 6, "few_exp": 400, "few_block": 60, "few_stage": 20, "few_float8": 20, "few_i8": 25,
          "few_half": 25, "few_f32": 60, "few_pad": 0.01, "many_mac": 14, "many_again": 6, "many_exp": 200, "many_block": 300, "many_stage": 0.01, "many_float8": 100,
          "many_i8": 150, "many_half": 120, "many_f32": 200, "many_pad": 10}
 # Multiply-adds take about what their rate says, in every way and row, so that a machine of other rates is told apart: 2 flop at 118 GFLOP/s, a bit less
@@ -52,31 +53,51 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
     dim_k, dim_v, window = p["dim_k"], p["dim_v"], p["window"]
     again = p["operand"] != "bf16" or k_rotated or k_channel
     n_vectors, n_keys = n_rows * n_heads, key1 - key0
+    few, few_keys, most, width, span = KERNELS[kernel]
+
+    def keys_seen(row0, row1):
+        return max(min(key1, pos0 + row1 + 1) - (max(key0, pos0 + row0 - window + 1) if window else key0), 0)
+
     x[AT["item"]] += 1
     x[AT["vector"]] += n_vectors * (dim_k + dim_v)
     x[AT["key"]] += n_keys
     x[AT["page"]] += -(-n_keys // p["page"])
-    few, few_keys = KERNELS[kernel]
-    pads = 0
+    low, high = key0, key1
+    if n_rows > 1:
+        high = min(key1, max(pos0 + 1, 0) // 64 * 64)
+        if window:
+            low = max(key0, blocks(max(pos0 + n_rows - window, 0)) * 64)
+    common, pads = max(high - low, 0), 0
     if n_vectors <= few and (n_rows == 1 or n_keys >= few_keys * n_rows):
-        way, low, high = "few", key0, key1
-        if n_rows > 1:
-            high = min(key1, max(pos0 + 1, 0) // 64 * 64)
-            if window:
-                low = max(key0, blocks(max(pos0 + n_rows - window, 0)) * 64)
-        common = max(high - low, 0)
-        passes, passes_row = -(-n_vectors // 4), -(-n_heads // 4)
+        way, passes, passes_row = "few", n_vectors // most - (-(n_vectors % most) // 4), n_heads // most - (-(n_heads % most) // 4)
         scores, keys, loads, n_blocks = common * n_vectors, common, common * passes, blocks(common) * passes
         for r in range(n_rows if common < n_keys else 0):
-            first = max(key0, pos0 + r - window + 1) if window else key0
-            n = max(min(key1, pos0 + r + 1) - first, common) - common
+            n = max(keys_seen(r, r), common) - common
             scores, keys, loads, n_blocks = scores + n * n_heads, keys + n, loads + n * passes_row, n_blocks + blocks(n) * passes_row
+        seen = exps = scores
     else:
-        way, scores, keys, loads, n_blocks = "many", n_keys * n_vectors, n_keys, n_keys, blocks(n_keys)
-        pads = n_keys * (-n_vectors % 16)
-    x[AT[way + "_mac"]] += scores * (dim_k + dim_v)
+        way, keys, loads, n_blocks = "many", n_keys, n_keys, blocks(n_keys)
+        n_lanes = -(-n_vectors // width) * width
+        registers = -(-n_lanes // 16)
+        if n_rows == 1:
+            scores = seen = n_keys * n_vectors
+            exps, pads = n_keys * n_lanes, n_keys * (n_lanes - n_vectors)
+        else:
+            scores = exps = 0
+            groups = -(-registers * 16 // span)
+            for g in range(groups):
+                lane0, lane1 = registers * g // groups * 16, min(registers * (g + 1) // groups * 16, n_lanes)
+                real = min(lane1, n_vectors) - lane0
+                n = keys_seen(lane0 // n_heads, (lane0 + real - 1) // n_heads)
+                scores, pads = scores + n * real, pads + n * (lane1 - lane0 - real)
+                for lane in range(lane0, lane1, 16):
+                    last = min(lane + 16, lane1)
+                    exps += (last - lane) * keys_seen(lane // n_heads, (min(last, n_vectors) - 1) // n_heads)
+            seen = sum(n_heads * keys_seen(r, r) for r in range(n_rows))
+            x[AT["edge"]] += (n_keys - common) * dim_v
+    x[AT[way + "_mac"]] += scores * dim_k + seen * dim_v
     x[AT[way + "_again"]] += (scores + pads) * dim_k * again
-    x[AT[way + "_exp"]] += scores + pads
+    x[AT[way + "_exp"]] += exps
     x[AT[way + "_block"]] += n_blocks
     x[AT[way + "_pad"]] += pads * dim_k
     for dtype, dim in ((k, dim_k), (v, dim_v)):
@@ -193,8 +214,8 @@ def main():
     for k, c in costs.items():
         def numbers(way):
             return ", ".join(f"{c[AT[way + '_' + f]]:.3g}" for f in WAY)
-        few, few_keys = KERNELS[k]
-        print(f"{k}: COST_WAYS({c[0]:.3g}, {c[1]:.4g}, {c[2]:.4g}, {c[3]:.4g}, {few}, {few_keys},\n    WAY({UNITS[k]}, {numbers('few')}),\n    WAY({UNITS[k]}, {numbers('many')}))")
+        firsts = ", ".join(f"{c[i]:.4g}" for i in range(5)) + "".join(f", {n}" for n in KERNELS[k])
+        print(f"{k}: COST_WAYS({firsts},\n    WAY({UNITS[k]}, {numbers('few')}),\n    WAY({UNITS[k]}, {numbers('many')}))")
 
 
 if __name__ == "__main__":
