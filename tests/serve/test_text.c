@@ -1,0 +1,124 @@
+/* What tokens add up to: stop texts wherever they begin and end, characters of several tokens, log-probabilities. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/serve/text.h"
+#include "engine/tiny_model.h"
+
+static octe_vocab *vocab;
+
+/* Adds the bytes as tokens and says after each how much may be given out: "1,1,2" ; a final '!' where a stop text was completed. */
+static void expect(const char *bytes, const char *const stops[], uint32_t n_stop, const char *given, const char *text, uint32_t n_tokens)
+{
+    octe_answer_spec spec = {.n_stop = n_stop, .n_logprobs = -1};
+    octe__answer_text t;
+    char seen[128] = "";
+    for (uint32_t i = 0; i < n_stop; i++) {
+        spec.stop[i] = stops[i];
+    }
+    assert_true(octe__answer_text_init(&t, &spec));
+    bool stopped = false;
+    octe_answer_view view;
+    for (const char *b = bytes; *b != '\0' && !stopped; b++) {
+        assert_int_equal(octe__answer_text_add(&t, vocab, TINY_BYTES + (unsigned char)*b, NULL, 0, &stopped, NULL), OCT_OK);
+        octe__answer_text_look(&t, &view);
+        const size_t n = strlen(seen);
+        seen[n] = (char)('0' + view.n_text);
+        seen[n + 1] = '\0';
+    }
+    strcat(seen, stopped ? "!" : "");
+    octe__answer_text_finish(&t);
+    octe__answer_text_look(&t, &view);
+    assert_string_equal(seen, given);
+    assert_string_equal(view.text, text);
+    assert_int_equal(view.n_text, strlen(text));
+    assert_int_equal(view.n_tokens, n_tokens);
+    for (uint32_t i = 0; i < view.n_tokens; i++) {
+        assert_true(view.tokens[i].begin <= view.tokens[i].end && view.tokens[i].end <= view.n_text);
+    }
+    octe__answer_text_free(&t);
+}
+
+static void stops(void **state)
+{
+    (void)state;
+    static const char *const bc[] = {"bc"}, *const bcd[] = {"bcd"}, *const several[] = {"xyz", "bcde", "cd"}, *const aab[] = {"aab"}, *const accent[] = {"\xC3\xA9"}, *const empty[] = {""};
+    expect("abcd", NULL, 0, "1234", "abcd", 4);
+    expect("abcd", bc, 1, "111!", "a", 1);
+    expect("abcx", bcd, 1, "1114", "abcx", 4);            /* held back, then given out */
+    expect("abc", bcd, 1, "111", "abc", 3);               /* the end gives out what was held */
+    expect("abcde", several, 3, "1112!", "ab", 2);        /* the first that is complete */
+    expect("aaab", aab, 1, "0011!", "a", 1);          /* begins anew inside itself */
+    expect("bc", bc, 1, "00!", "", 0);
+    expect("a\xC3\xA9z", NULL, 0, "1134", "a\xC3\xA9z", 4);
+    expect("a\xC3\xA9z", accent, 1, "111!", "a", 1);
+    expect("a\xC3", NULL, 0, "11", "a\xEF\xBF\xBD", 2);   /* the rest never came */
+    expect("ab", empty, 1, "12", "ab", 2);
+}
+
+static void logprobs(void **state)
+{
+    (void)state;
+    float logits[TINY_VOCAB];
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        logits[i] = (float)((i * 37) % 101) * 0.1f - 4.0f;
+    }
+    logits[5] = NAN;
+    logits[6] = -INFINITY;
+    logits[TINY_BYTES + 'a'] = 9.0f;
+    logits[TINY_BYTES + 'b'] = 8.0f;
+    double sum = 0.0;
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        sum += isfinite(logits[i]) ? exp(logits[i]) : 0.0;
+    }
+    const octe_answer_spec spec = {.n_logprobs = 3};
+    octe__answer_text t;
+    bool stopped;
+    octe_answer_view view;
+    assert_true(octe__answer_text_init(&t, &spec));
+    assert_int_equal(octe__answer_text_add(&t, vocab, TINY_BYTES + 'b', logits, TINY_VOCAB, &stopped, NULL), OCT_OK);
+    octe__answer_text_look(&t, &view);
+    assert_true(fabs(view.tokens[0].logprob - (8.0 - log(sum))) < 1e-5);
+    assert_int_equal(view.tokens[0].top[0].token, TINY_BYTES + 'a');
+    assert_int_equal(view.tokens[0].top[1].token, TINY_BYTES + 'b');
+    assert_true(fabs(view.tokens[0].top[0].logprob - (9.0 - log(sum))) < 1e-5);
+    assert_true(view.tokens[0].top[2].logprob < view.tokens[0].top[1].logprob);
+    octe__answer_text_free(&t);
+
+    int32_t token;
+    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, &token, NULL), OCT_OK);
+    assert_int_equal(token, TINY_BYTES + 'a');
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        logits[i] = i % 2 == 0 ? NAN : INFINITY;
+    }
+    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, &token, NULL), OCT_BAD_DATA);
+}
+
+static int open_vocab(void **state)
+{
+    (void)state;
+    tiny_model m;
+    assert_true(tiny_model_at(0, &m));
+    tiny_model_write(&m, tiny_path("text.gguf"));
+    return octe_vocab_open(tiny_path("text.gguf"), &vocab, NULL) == OCT_OK ? 0 : -1;
+}
+
+static int close_vocab(void **state)
+{
+    (void)state;
+    octe_vocab_close(vocab);
+    tiny_folder_remove();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(logprobs)};
+    return cmocka_run_group_tests(tests, open_vocab, close_vocab);
+}
