@@ -323,6 +323,25 @@ static void add_metric(oct__text *text, const char *name, const char *type, cons
     oct__text_add(text, "\n");
 }
 
+static void add_histogram(oct__text *text, const char *name, const char *help, const octe_histogram *h)
+{
+    uint64_t n = 0;
+    oct__text_add(text, "# HELP octavo:%s %s\n# TYPE octavo:%s histogram\n", name, help, name);
+    for (uint32_t i = 0; i < OCTE_BUCKETS; i++) {
+        n += h->n[i];
+        oct__text_add(text, "octavo:%s_bucket{le=\"", name);
+        if (i < OCTE_BUCKETS - 1) {
+            oct__text_add_number(text, octe_bucket_seconds[i], 6);
+        } else {
+            oct__text_add(text, "+Inf");
+        }
+        oct__text_add(text, "\"} %llu\n", (unsigned long long)n);
+    }
+    oct__text_add(text, "octavo:%s_sum ", name);
+    oct__text_add_number(text, h->sum, 12);
+    oct__text_add(text, "\noctavo:%s_count %llu\n", name, (unsigned long long)n);
+}
+
 static void write_metrics(const app_server *server, const octe_service_stats *s, oct__text *text)
 {
     const octe_scheduler_stats *const c = &s->scheduler;
@@ -344,6 +363,9 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "step_seconds_total", "counter", "Seconds in steps.", s->busy_seconds);
     add_metric(text, "http_requests_total", "counter", "Requests of any route.", (double)server->n_requests);
     add_metric(text, "http_refused_total", "counter", "Requests answered by an error.", (double)server->n_refused);
+    add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", &s->first_token);
+    add_histogram(text, "inter_token_latency_seconds", "From a token to the next.", &s->between_tokens);
+    add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", &s->whole);
     oct__text_add(text, "# HELP octavo:request_success_total Answers that ended.\n# TYPE octavo:request_success_total counter\n");
     oct__text_add(text, "octavo:request_success_total{finished_reason=\"stop\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_STOP]);
     oct__text_add(text, "octavo:request_success_total{finished_reason=\"length\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_LENGTH]);

@@ -12,6 +12,8 @@
 
 enum { DEFAULT_OPEN = 1024 };
 
+const double octe_bucket_seconds[OCTE_BUCKETS - 1] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
+
 typedef enum answer_state { ASKED, RUNNING, ENDED } answer_state;
 
 struct octe_answer {
@@ -27,6 +29,7 @@ struct octe_answer {
     void (*notify)(void *context);
     void *context;
     uint32_t n_cached, n_sampled;
+    double asked, last;               /* seconds: when it was asked for, when its last token came */
     octe_answer_end end;
     oct_error error;
 };
@@ -65,9 +68,22 @@ static void answer_destroy(octe_answer *a)
     free(a);
 }
 
+static void count_seconds(octe_histogram *h, double seconds)
+{
+    uint32_t i = 0;
+    while (i < OCTE_BUCKETS - 1 && seconds > octe_bucket_seconds[i]) {
+        i++;
+    }
+    h->n[i]++;
+    h->sum += seconds;
+}
+
 static void answer_end(octe_answer *a, octe_answer_end end)
 {
     octe_service *s = a->service;
+    if (end != OCTE_END_FAILED) {
+        count_seconds(&s->stats.whole, oct__clock_seconds() - a->asked);
+    }
     a->state = ENDED;
     a->end = end;
     octe__answer_text_finish(&a->text);
@@ -132,6 +148,9 @@ static bool sample(void *context, const octe_scheduled *part, const float *logit
     if (status == OCT_OK) {
         a->n_sampled++;
         s->stats.n_sampled++;
+        const double now = oct__clock_seconds();
+        count_seconds(a->n_sampled == 1 ? &s->stats.first_token : &s->stats.between_tokens, now - (a->n_sampled == 1 ? a->asked : a->last));
+        a->last = now;
         const bool eog = octe_vocab_is_eog(s->vocab, *token) && !a->sampling.ignore_eog;
         if (!eog) {
             status = octe__answer_text_add(&a->text, s->vocab, *token, logits, s->n_vocab, &stopped, &error);
@@ -345,6 +364,7 @@ oct_status octe_service_ask(octe_service *s, const octe_answer_spec *spec, octe_
     a->sampling = spec->sampling;
     a->notify = spec->notify;
     a->context = spec->context;
+    a->asked = oct__clock_seconds();
     a->error.struct_size = sizeof(a->error);
     const octe_sampler_options *const o = &spec->sampling;
     /* What the options point to is the caller's, so this sampler can't wait for its first token; and a plain one must not take memory while it waits. */

@@ -65,11 +65,20 @@ void octe_service_lock(octe_service *service);
 void octe_service_unlock(octe_service *service);
 octe_answer_view octe_answer_look(const octe_answer *answer);
 
+/* Seconds by upper bounds; the last bucket has none. */
+enum { OCTE_BUCKETS = 16 };
+extern const double octe_bucket_seconds[OCTE_BUCKETS - 1];
+typedef struct octe_histogram {
+    uint64_t n[OCTE_BUCKETS];
+    double sum;
+} octe_histogram;
+
 typedef struct octe_service_stats {
     octe_scheduler_stats scheduler;        /* as of the last step */
     uint32_t n_open;
     uint64_t n_sampled, n_failed_steps, n_ended[4];   /* by octe_answer_end */
     double busy_seconds;                   /* in steps */
+    octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next, from asking to the end */
 } octe_service_stats;
 
 /* Not with the lock held. */

@@ -109,6 +109,18 @@ def test_choices_stop_and_logprobs(server):
     assert len(content) == 4 and all(c["top_logprobs"][0]["token"] == c["token"] and c["top_logprobs"][0]["logprob"] >= c["top_logprobs"][1]["logprob"] for c in content)
 
 
+def test_latencies(start):
+    server = start()
+    for _ in range(3):
+        server.complete("time", max_tokens=5, ignore_eos=True)
+    m = server.metrics()
+    for name, count in (("time_to_first_token_seconds", 3), ("inter_token_latency_seconds", 12), ("e2e_request_latency_seconds", 3)):
+        buckets = [value for key, value in m.items() if key.startswith(f"octavo:{name}_bucket")]
+        assert len(buckets) == 16 and buckets == sorted(buckets) and buckets[-1] == m[f"octavo:{name}_count"] == count
+        assert 0 < m[f"octavo:{name}_sum"] < 60
+    assert m["octavo:time_to_first_token_seconds_sum"] < m["octavo:e2e_request_latency_seconds_sum"]
+
+
 def test_bias_and_penalties(server):
     plain = server.complete("bias", max_tokens=12, ignore_eos=True, logprobs=0)["choices"][0]
     allowed = server.post("/tokenize", {"prompt": "Q", "add_special_tokens": False})["tokens"]
