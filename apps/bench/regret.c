@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "apps/bench/grid.h"
+#include "apps/bench/lists.h"
 #include "apps/bench/machine.h"
 #include "apps/bench/regret_report.h"
 #include "apps/bench/rig.h"
@@ -28,7 +29,7 @@ static const double doubt = 0.01;            /* a regret above this is measured 
 static const bench_grid_limits grid_limits = { 96 << 20, 3e9 }, gpu_limits = { 512 << 20, 1e11 };
 
 typedef struct regret_options {
-    const char *form, *output, *save, *rates, *deny, *device, *library;
+    const char *form, *output, *save, *rates, *deny, *device, *library, *numbers;
     uint32_t n_threads, n_problems, first;
     float budget_seconds;
     bool no_loss;
@@ -41,6 +42,7 @@ static const app_flag flags[] = {
       "how long it may take: fewer rounds a problem, but 3 and never fewer problems; the report says when that took longer (240)" },
     { "--problems", "N", APP_COUNT, OPTION(n_problems), 1, PROBLEMS_MAX, false, "problems of the grid (320)" },
     { "--first", "N", APP_COUNT, OPTION(first), 0, 1u << 30, false, "the first problem's number, to measure a grid in pieces (0)" },
+    { "--numbers", "LIST", APP_TEXT, OPTION(numbers), 0, 0, false, "these problems of the grid and no others, to look at them again: 12,170" },
     { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "as if these variants did not exist" },
     { "--no-16-bit", NULL, APP_SWITCH, OPTION(no_loss), 0, 0, false, "don't compare 8-bit caches with a bf16 one" },
     APP_RATES_FLAG(OPTION(rates)),
@@ -57,6 +59,7 @@ typedef struct regret_bench {
     app_progress progress;
     app_text save;
     double begun;
+    bench_counts numbers;          /* with --numbers */
     regret_report report;
 } regret_bench;
 
@@ -260,7 +263,8 @@ static oct_status measure_all(regret_bench *b, oct_error *error)
     app_progress_begin(&b->progress, o->n_problems);
     for (uint32_t i = 0; i < o->n_problems && status == OCT_OK; i++) {
         regret_row *const row = &b->report.rows[i];
-        row->problem = bench_grid_problem(o->first + i, b->machine.clock != NULL ? &gpu_limits : &grid_limits, b->report.threads);
+        const uint32_t number = o->numbers != NULL ? b->numbers.item[i] : o->first + i;
+        row->problem = bench_grid_problem(number, b->machine.clock != NULL ? &gpu_limits : &grid_limits, b->report.threads);
         row->loss = NAN;
         const double left = o->budget_seconds - (oct__clock_seconds() - b->begun);
         /* Half of a problem's share is for making its pages and telling who is far off. */
@@ -268,7 +272,7 @@ static oct_status measure_all(regret_bench *b, oct_error *error)
         app_progress_say(&b->progress, bench_op_name(row->problem.op));
         status = app_interrupted() ? oct__error_set(error, OCT_CANCELLED, where, "stopped") : measure(b, &row->problem, share > 1e-6 ? share : 1e-6, row, error);
         if (status == OCT_OK && o->save != NULL) {
-            regret_row_line(row, o->first + i, &b->save);
+            regret_row_line(row, number, &b->save);
         }
         b->report.n_rows = i + 1;
         app_progress_add(&b->progress, 1);
@@ -285,6 +289,13 @@ static int run(const app_command *command, int argc, char **argv)
     int code;
     if (!app_arguments_parse(command, argc, argv, &b.options, &code)) {
         return code;
+    }
+    if (b.options.numbers != NULL) {
+        code = bench_read_counts(command, "--numbers", b.options.numbers, 0, 1u << 30, &b.numbers);
+        if (code != APP_OK) {
+            return code;
+        }
+        b.options.n_problems = b.numbers.n;
     }
     const bool on_gpu = b.options.device != NULL && strcmp(b.options.device, "cpu") != 0;
     if (on_gpu && b.options.n_threads > 0) {
