@@ -56,6 +56,7 @@ WRONG = [
     (["bench", "attn", "--batch", ",".join(map(str, range(1, 61))), "--page", ",".join(map(str, range(1, 11)))], "500 combinations"),
     (["bench", "regret", "--problems", "0"], "--problems"),
     (["bench", "regret", "--problems", "5000"], "--problems"),
+    (["bench", "regret", "--numbers", "1,x"], "--numbers"),
     (["bench", "regret", "--budget", "0"], "--budget"),
     (["bench", "regret", "-o", "md"], "md"),
     (["bench", "regret", "stray"], "stray"),
@@ -205,6 +206,17 @@ def test_regret_reports(octavo, tmp_path):
         assert row["chosen"] in row["seconds"] and set(row["seconds"]) == set(row["predicted"]) and all(s > 0 for s in row["seconds"].values())
         assert not set(row["far"]) & (set(row["seconds"]) - {row["chosen"]})
     assert report["loss_8_bit"]["problems"] == sum(row["loss"] is not None for row in saved) > 0
+
+
+def test_regret_of_single_problems(octavo, tmp_path):
+    """A list of numbers, in its order, is the same problems as the grid in one piece."""
+    octavo("bench", "regret", "-t", "1", "--numbers", "170,121", "--budget", "1", "--no-16-bit", "--save", tmp_path / "some.jsonl", "-o", "json")
+    octavo("bench", "regret", "-t", "1", "--first", "121", "--problems", "1", "--budget", "1", "--no-16-bit", "--save", tmp_path / "one.jsonl", "-o", "json")
+    some = [json.loads(line) for line in (tmp_path / "some.jsonl").read_text().splitlines()]
+    one = json.loads((tmp_path / "one.jsonl").read_text())
+    assert [row["number"] for row in some] == [170, 121]
+    shape = ["number", "op", "k_format", "v_format", "heads_q", "heads_kv", "dim_k", "dim_v", "page", "batch", "q_len", "kv_len", "window", "operand"]
+    assert [some[1][key] for key in shape] == [one[key] for key in shape]
 
 
 def test_regret_of_a_single_variant_is_none(octavo, rates):
