@@ -13,7 +13,7 @@
 #include "host/clock.h"
 
 typedef struct serve_options {
-    const char *model, *alias, *host, *api_key, *force, *deny, *rates;
+    const char *model, *cache_file, *alias, *host, *api_key, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
     uint64_t memory_bytes, swap_bytes, body_bytes;
@@ -38,6 +38,8 @@ static const app_flag flags[] = {
     { "--chunk", "N", APP_COUNT, OPTION(chunk), 0, 1u << 20, false, "prompt tokens of one request in a step; 0: what the step takes (0)" },
     { "--deterministic", NULL, APP_SWITCH, OPTION(deterministic), 0, 0, false, "an answer's bits don't depend on what runs beside it; few requests at once are slower" },
     { "--no-prefix-cache", NULL, APP_SWITCH, OPTION(no_prefix_cache), 0, 0, false, "keep no pages of what is done" },
+    { "--cache-file", "FILE", APP_TEXT, OPTION(cache_file), 0, 0, false,
+      "the prefix cache between runs: read at the beginning if it is there, written when the program goes down; one that is damaged or of another model ends the program" },
     { "--max-open", "N", APP_COUNT, OPTION(max_open), 1, 1u << 20, false, "answers made or waiting; more get status 429 (1024)" },
     { "--max-connections", "N", APP_COUNT, OPTION(max_connections), 1, 60000, false, "connections (2000)" },
     { "--max-body", "BYTES", APP_BYTES, OPTION(body_bytes), 1, 1ull << 30, false, "longest body of a request; K, M, G (8M)" },
@@ -72,11 +74,37 @@ static void drain(app_server *server, app_http *http, uint32_t seconds)
     }
 }
 
+/* A file that isn't there yet is fine. */
+static bool restore(const serve_options *o, app_server *server)
+{
+    oct_error error = OCT_ERROR_INIT;
+    uint64_t n_pages = 0;
+    FILE *const there = o->cache_file != NULL ? fopen(o->cache_file, "rb") : NULL;
+    if (there == NULL) {
+        return true;
+    }
+    (void)fclose(there);
+    if (octe_service_restore(server->service, o->cache_file, &n_pages, &error) != OCT_OK) {
+        (void)app_output_error(&error);
+        return false;
+    }
+    fprintf(stderr, "octavo serve: %llu pages from %s\n", (unsigned long long)n_pages, o->cache_file);
+    return true;
+}
+
+static int save(const serve_options *o, app_server *server)
+{
+    oct_error error = OCT_ERROR_INIT;
+    uint64_t n_pages = 0;
+    octe_service_stop(server->service);
+    return o->cache_file == NULL || octe_service_save(server->service, o->cache_file, &n_pages, &error) == OCT_OK ? APP_OK : app_output_error(&error);
+}
+
 static int serve(const serve_options *o, app_server *server)
 {
     uint16_t port = (uint16_t)o->port;
     app_http *http;
-    if (!app_http_start(server, o->host, &port, o->max_connections, &http)) {
+    if (!restore(o, server) || !app_http_start(server, o->host, &port, o->max_connections, &http)) {
         return APP_FAILED;
     }
     const octe_engine_options *const e = octe_engine_options_get(server->engine);
@@ -89,7 +117,7 @@ static int serve(const serve_options *o, app_server *server)
     }
     drain(server, http, o->drain_seconds);
     app_http_stop(http);
-    return APP_OK;
+    return save(o, server);
 }
 
 static oct_status open_engine(const serve_options *o, const octe_kv_config *config, const octe_model *model, const app_rates *rates, octe_engine **engine, oct_error *error)

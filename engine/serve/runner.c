@@ -4,16 +4,7 @@
 #include <stdlib.h>
 
 #include "engine/report.h"
-
-struct octe_runner {
-    octe_engine *engine;
-    octe_scheduler *scheduler;
-    octe_paged_part *parts;      /* [max_sequences] */
-    octe_outcome *outcomes;      /* [max_sequences] */
-    uint32_t n_vocab;
-    unsigned char *host;         /* [n_swap][place_bytes] */
-    size_t place_bytes;
-};
+#include "engine/serve/runner_state.h"
 
 static bool copy_page(void *user, bool window, int32_t from, int32_t to)
 {

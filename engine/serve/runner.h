@@ -23,6 +23,12 @@ void octe_runner_close(octe_runner *runner);   /* NULL is fine */
 /* For add, cancel, statistics, clear_cache; not for plan and commit. */
 octe_scheduler *octe_runner_scheduler(octe_runner *runner);
 
+/* The whole pages of the prefix cache into a file, which is the old one or the new one and nothing between; needs memory for a second copy of them. */
+oct_status octe_runner_save(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
+
+/* And back, as far as pages are free. Errors: IO_ERROR; BAD_DATA: damaged, cut off, of another version, model, cache format or mode: nothing is taken over. */
+oct_status octe_runner_restore(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
+
 /* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). */
 typedef bool octe_runner_sample(void *context, const octe_scheduled *part, const float *logits, int32_t *token);
 

@@ -319,6 +319,23 @@ void octe_service_stop(octe_service *s)
     s->started = false;
 }
 
+oct_status octe_service_restore(octe_service *s, const char *path, uint64_t *n_pages, oct_error *error)
+{
+    octe_service_lock(s);
+    /* Without a request the thread waits for the lock or for work. */
+    const bool fresh = s->first == NULL && s->stats.n_sampled == 0;
+    const oct_status status = fresh ? octe_runner_restore(s->runner, path, n_pages, error)
+                                    : octe__report(error, OCT_INVALID_ARGUMENT, "octe_service_restore", NULL, "answers have been asked for already");
+    octe_service_unlock(s);
+    return status;
+}
+
+oct_status octe_service_save(octe_service *s, const char *path, uint64_t *n_pages, oct_error *error)
+{
+    return !s->started ? octe_runner_save(s->runner, path, n_pages, error)
+                       : octe__report(error, OCT_INVALID_ARGUMENT, "octe_service_save", NULL, "the service has not stopped");
+}
+
 void octe_service_destroy(octe_service *s)
 {
     if (s == NULL) {

@@ -21,6 +21,10 @@ oct_status octe_service_open(octe_engine *engine, const octe_vocab *vocab, const
 void octe_service_stop(octe_service *service);
 void octe_service_destroy(octe_service *service);   /* every answer abandoned; NULL is fine */
 
+/* octe_runner_restore before the first answer is asked for, octe_runner_save after octe_service_stop; else INVALID_ARGUMENT. */
+oct_status octe_service_restore(octe_service *service, const char *path, uint64_t *n_pages, oct_error *error);
+oct_status octe_service_save(octe_service *service, const char *path, uint64_t *n_pages, oct_error *error);
+
 enum { OCTE_STOPS_MAX = 16, OCTE_LOGPROBS_MAX = 20 };
 
 typedef struct octe_answer_spec {

@@ -252,6 +252,114 @@ static void of_file(void **state)
     octe_model_close(m);
 }
 
+/* ---- the cache in a file ------------------------------------------------------------------------------------------- */
+
+static octe_runner *open_runner(octe_engine *e)
+{
+    octe_runner *r;
+    assert_int_equal(octe_runner_open(e, &(octe_runner_options){.chunk_tokens = 64}, &r, NULL), OCT_OK);
+    return r;
+}
+
+static size_t load(const char *path, unsigned char **bytes)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    *bytes = malloc(1 << 22);
+    const size_t n = fread(*bytes, 1, 1 << 22, file);
+    (void)fclose(file);
+    return n;
+}
+
+static void store(const char *path, const unsigned char *bytes, size_t n)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    (void)fclose(file);
+}
+
+static void refused_file(octe_runner *r, const char *path)
+{
+    uint64_t n_pages = 1;
+    octe_scheduler_stats stats;
+    assert_int_equal(octe_runner_restore(r, path, &n_pages, NULL), OCT_BAD_DATA);
+    assert_int_equal(n_pages, 0);
+    octe_scheduler_stats_get(octe_runner_scheduler(r), &stats);
+    assert_int_equal(stats.pool[0].n_free, stats.pool[0].n);
+    assert_int_equal(stats.pool[1].n_free, stats.pool[1].n);
+}
+
+/* Saved, and read by an engine that has computed nothing: the same bits from the cache as without it. What is damaged or foreign is refused. */
+static void saved_cache(void **state)
+{
+    (void)state;
+    for (int model = 0; model < 2; model++) {
+        char path[256], broken[256];
+        snprintf(path, sizeof(path), "%s", tiny_path("pages.bin"));
+        snprintf(broken, sizeof(broken), "%s", tiny_path("broken.bin"));
+        answer *first = invent(V, MAX_PROMPT), *again = invent(V, MAX_PROMPT);
+        octe_engine *e = open_one(model, "int8_rotated", true, 0, NULL);
+        octe_runner *r = open_runner(e);
+        for (uint32_t i = 0; i < n_requests; i++) {
+            submit(r, &first[i]);
+            while (run_step(r) > 0) {
+            }
+        }
+        uint64_t n_saved, n_restored;
+        oct_error error = OCT_ERROR_INIT;
+        if (octe_runner_save(r, path, &n_saved, &error) != OCT_OK) {
+            fail_msg("%s", error.text);
+        }
+        assert_true(n_saved > 0);
+        octe_runner_close(r);
+        octe_engine_close(e);
+
+        e = open_one(model, "int8_rotated", true, 0, NULL);
+        r = open_runner(e);
+        unsigned char *bytes;
+        const size_t n = load(path, &bytes);
+        for (size_t at = 0; at < n; at += at < 100 ? 1 : n / 50 + 1) {
+            bytes[at] ^= 0x10;
+            store(broken, bytes, n);
+            refused_file(r, broken);
+            bytes[at] ^= 0x10;
+            store(broken, bytes, at);
+            refused_file(r, broken);
+        }
+        assert_int_equal(octe_runner_restore(r, tiny_path("nowhere.bin"), &n_restored, NULL), OCT_IO_ERROR);
+        if (octe_runner_restore(r, path, &n_restored, &error) != OCT_OK) {
+            fail_msg("%s", error.text);
+        }
+        assert_int_equal(n_restored, n_saved);
+        assert_int_equal(octe_runner_restore(r, path, &n_restored, NULL), OCT_OK);   /* all of it is there */
+        assert_int_equal(n_restored, 0);
+        uint32_t n_cached = 0;
+        for (uint32_t i = 0; i < n_requests; i++) {
+            submit(r, &again[i]);
+            while (run_step(r) > 0) {
+            }
+            compare(&again[i], &first[i], true, "int8_rotated", i);
+            n_cached += again[i].n_cached;
+        }
+        assert_true(n_cached >= 64 * n_requests / 2);
+        octe_runner_close(r);
+        octe_engine_close(e);
+
+        /* Another format, mode or model. */
+        for (int k = 0; k < 3; k++) {
+            e = open_one(k == 2 ? 1 - model : model, k == 0 ? "fp8" : "int8_rotated", k != 1, 0, NULL);
+            r = open_runner(e);
+            refused_file(r, path);
+            octe_runner_close(r);
+            octe_engine_close(e);
+        }
+        free(bytes);
+        discard(first);
+        discard(again);
+    }
+}
+
 /* An engine has one page accounting. */
 static void refusals(void **state)
 {
@@ -300,6 +408,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deterministic_bits),
         cmocka_unit_test(free_answers),
+        cmocka_unit_test(saved_cache),
         cmocka_unit_test(refusals),
     };
     const struct CMUnitTest files[] = {cmocka_unit_test(of_file)};

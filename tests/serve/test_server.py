@@ -4,6 +4,7 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
 
@@ -371,3 +372,28 @@ def test_drain_is_bounded(start):
     reply = read_all(s)
     assert server.stop(told=True) == 0
     assert b" 503 " in reply.split(b"\r\n")[0] and b"stopping" in reply
+
+
+def test_cache_file(start, model, request, tmp_path):
+    """What one run has computed the next one finds; a killed run leaves the file as it was; a damaged file is refused."""
+    path = tmp_path / "pages"
+    arguments = ("--deterministic", "--max-num-batched-tokens", 64, "-ctk", "i8+rot", "--cache-file", path)
+    prompt = [5 + i % 90 for i in range(200)]
+    first = start(*arguments)
+    expected = first.complete(prompt, logprobs=1)
+    first.process.send_signal(signal.SIGTERM)
+    assert first.stop(told=True) == 0
+    kept = path.read_bytes()
+    second = start(*arguments)
+    found = second.complete(prompt, logprobs=1)
+    assert found["choices"] == expected["choices"] and found["usage"]["prompt_tokens_details"]["cached_tokens"] == 192
+    second.complete([9] * 100)
+    second.process.kill()
+    second.process.wait()
+    assert path.read_bytes() == kept and list(tmp_path.iterdir()) == [path]
+    octavo = request.config.getoption("--octavo")
+    for wrong in (kept[:-1], kept[:5000] + b"!" + kept[5001:], b"", b"OCTPAGE2" + kept[8:]):
+        path.write_bytes(wrong)
+        done = subprocess.run([octavo, "serve", "-m", model, "--port", "0", "-t", "1", "--kv-cache-memory", "1M", *map(str, arguments)], capture_output=True, timeout=60)
+        assert done.returncode == 1 and str(path).encode()[-20:] in done.stderr, done.stderr
+        assert path.read_bytes() == wrong

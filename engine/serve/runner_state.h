@@ -1,0 +1,17 @@
+/* What a runner is made of, for runner.c and cache_file.c. */
+#ifndef OCTE_SERVE_RUNNER_STATE_H
+#define OCTE_SERVE_RUNNER_STATE_H
+
+#include "engine/serve/runner.h"
+
+struct octe_runner {
+    octe_engine *engine;
+    octe_scheduler *scheduler;
+    octe_paged_part *parts;      /* [max_sequences] */
+    octe_outcome *outcomes;      /* [max_sequences] */
+    uint32_t n_vocab;
+    unsigned char *host;         /* [n_swap][place_bytes] */
+    size_t place_bytes;
+};
+
+#endif
