@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: wheel bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: wheel check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -42,6 +42,10 @@ wheel: release
 	@"$(PYTHON)" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel \
 	    $$(ls build/release/device/octavo_* >/dev/null 2>&1 && echo "-Ccmake.define.OCTAVO_DEVICE_FROM=$(CURDIR)/build/release/device") .
 	@ls build/wheel/*.whl
+
+# The operators for PyTorch, on a PYTHON that has torch, pytest, ml-dtypes and the wheel: too much to fetch for `make check` (doc/PYTHON.md).
+check-engines:
+	@"$(PYTHON)" -B -m pytest -q -rs -p no:cacheprovider tests/python_torch
 
 # The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
 check-gpu:
