@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -27,6 +28,7 @@ class Server:
         self.port = None
         while self.port is None:
             assert self.process.poll() is None, self.said()
+            time.sleep(0.01)
             self.port = next((int(line.split("http://")[1].split(",")[0].rsplit(":", 1)[1]) for line in self.said().splitlines() if "http://" in line and line.endswith("pages")), None)
 
     def said(self):
