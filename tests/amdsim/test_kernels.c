@@ -117,33 +117,7 @@ static void writes(void **state)
 static void checked_writes(void **state)
 {
     (void)state;
-    for (int beyond = 0; beyond < 3; beyond++) {
-        write_case c;
-        write_shape s = write_plain(40 + beyond);
-        char why[REASON_BYTES];
-        s.window = 1;
-        s.slots = 0;
-        s.n_tokens = 300;
-        s.heads = 1;
-        s.n_pages = 20;
-        assert_int_equal(write_make(&c, &s), 0);
-        write_reset(&c);
-        c.args.checked = 1;
-        if (beyond > 0)
-            c.pool[beyond - 1].slots[299] = (int32_t)(c.pool[beyond - 1].layer.n_pages * c.pool[beyond - 1].layer.spec.page_size);
-        const int bad = device_run_write(device_check_rig(WARP), &c, why, sizeof why);
-        if (bad)
-            print_message("%s\n", why);
-        assert_int_equal(bad, 0);
-        for (int i = 0; i < 2 && beyond > 0; i++)
-            for (int j = 0; j < 4; j++)
-                if (c.pool[i].memory[j].size_bytes > 0)
-                    assert_memory_equal(c.pool[i].memory[j].at, c.pool[i].before[j], c.pool[i].memory[j].size_bytes);
-        if (beyond == 0)
-            assert_int_equal(write_judge(&c, why, sizeof why), 0);
-        write_drop(&c);
-    }
-    print_message("kv_check/%u judged on 3 cases\n", (unsigned)WARP);
+    assert_int_equal(device_check_checked_writes(device_check_rig(WARP)), 0);
 }
 
 /* Three parts of contiguous rows, one of them empty; the rest is for the program of tests/device. */

@@ -123,3 +123,41 @@ int64_t device_check_write(uint32_t warp, const write_shape *shape)
     write_drop(&c);
     return failures;
 }
+
+int64_t device_check_checked_writes(device_rig *rig)
+{
+    int64_t failures = 0;
+    for (int beyond = 0; beyond < 3; beyond++) {
+        write_case c;
+        write_shape s = write_plain(40 + beyond);
+        char why[640];
+        s.window = 1;
+        s.slots = 0;
+        s.n_tokens = 300;
+        s.heads = 1;
+        s.n_pages = 20;
+        if (write_make(&c, &s) != 0) {
+            printf("a checked write: no case\n");
+            return 1;
+        }
+        write_reset(&c);
+        c.args.checked = 1;
+        if (beyond > 0)   /* the last token: the first blocks must not have begun */
+            c.pool[beyond - 1].slots[299] = (int32_t)(c.pool[beyond - 1].layer.n_pages * c.pool[beyond - 1].layer.spec.page_size);
+        int bad = rig == NULL || device_run_write(rig, &c, why, sizeof why) != 0 || (beyond == 0 && write_judge(&c, why, sizeof why) != 0);
+        if (bad)
+            printf("a checked write: %s\n", rig == NULL ? "no memory for the device" : why);
+        for (int i = 0; i < 2 && beyond > 0 && !bad; i++)
+            for (int j = 0; j < 4; j++)
+                if (c.pool[i].memory[j].size_bytes > 0 && memcmp(c.pool[i].memory[j].at, c.pool[i].before[j], c.pool[i].memory[j].size_bytes) != 0) {
+                    printf("a write with a slot beyond pool %d has stored\n", beyond - 1);
+                    bad = 1;
+                }
+        failures += bad;
+        write_drop(&c);
+    }
+    if (failures == 0)
+        printf("kv_check/%u judged on 3 cases\n", (unsigned)rig->chip.warp);
+    fflush(stdout);
+    return failures;
+}

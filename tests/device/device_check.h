@@ -20,4 +20,7 @@ int64_t device_check_attn_of(uint32_t warp, const problem_shape *shape, int kern
 int64_t device_check_attn(uint32_t warp, const problem_shape *shape);
 int64_t device_check_write(uint32_t warp, const write_shape *shape);
 
+/* Checked writes of 300 tokens: one that is right; and with a slot past either pool, which must leave every byte as it was. */
+int64_t device_check_checked_writes(device_rig *rig);
+
 #endif
