@@ -71,9 +71,29 @@ static void set_busy(app_http *http, struct MHD_Connection *c, bool busy)
     }
 }
 
+/* A suspended connection is not looked at by libmicrohttpd: without this, who hangs up would keep pages until its answer is whole. A client that closes its own side
+ * only looks the same from here, and is taken for one that has gone. */
+static void end_hung_up(app_server *server)
+{
+    char byte;
+    octe_service_lock(server->service);
+    for (app_exchange *x = server->first; x != NULL; x = x->next) {
+        if (x->gone || x->socket < 0 || recv(x->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0) {
+            continue;
+        }
+        x->gone = true;
+        if (x->suspended) {
+            x->suspended = false;
+            MHD_resume_connection(x->connection);
+        }
+    }
+    octe_service_unlock(server->service);
+}
+
 /* A header that comes a byte at a time is never idle, so the time counts from the beginning. */
 void app_http_tend(app_http *http)
 {
+    end_hung_up(http->server);
     const double now = oct__clock_seconds();
     (void)pthread_mutex_lock(&http->lock);
     for (connection *c = http->first; c != NULL; c = c->next) {
@@ -140,11 +160,11 @@ static ssize_t read_stream(void *context, uint64_t position, char *to, size_t mo
     app_exchange *const x = context;
     (void)position;
     octe_service_lock(x->server->service);
-    bool fine = true;
-    if (x->at_out == x->n_out) {
+    bool fine = !x->gone;
+    if (fine && x->at_out == x->n_out) {
         fine = app_reply_stream(x);
     }
-    size_t n = x->n_out - x->at_out;
+    size_t n = fine ? x->n_out - x->at_out : 0;
     n = n < most ? n : most;
     if (n > 0) {
         memcpy(to, x->out + x->at_out, n);
@@ -173,6 +193,10 @@ static enum MHD_Result begin_stream(app_exchange *x)
 static enum MHD_Result send_whole(app_exchange *x)
 {
     octe_service_lock(x->server->service);
+    if (x->gone) {
+        octe_service_unlock(x->server->service);
+        return MHD_NO;
+    }
     if (!app_reply_is_ready(x)) {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
@@ -191,8 +215,35 @@ static enum MHD_Result send_whole(app_exchange *x)
     return problem.status == 0 ? send_json(x->connection, MHD_HTTP_OK, reply) : send_problem(x, &problem);
 }
 
+static void list_exchange(app_exchange *x)
+{
+    const union MHD_ConnectionInfo *const info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    octe_service_lock(x->server->service);
+    x->socket = info != NULL ? info->connect_fd : -1;
+    x->listed = true;
+    x->next = x->server->first;
+    if (x->next != NULL) {
+        x->next->previous = x;
+    }
+    x->server->first = x;
+    octe_service_unlock(x->server->service);
+}
+
+static void unlist_exchange(app_exchange *x)
+{
+    octe_service_lock(x->server->service);
+    if (x->listed) {
+        *(x->previous != NULL ? &x->previous->next : &x->server->first) = x->next;
+        if (x->next != NULL) {
+            x->next->previous = x->previous;
+        }
+    }
+    octe_service_unlock(x->server->service);
+}
+
 static bool ask_all(app_exchange *x, app_problem *problem)
 {
+    list_exchange(x);
     static uint64_t last_id;
     x->created = (int64_t)time(NULL);
     (void)snprintf(x->id, sizeof(x->id), "%s-%08" PRIx64 "%08" PRIx64, x->ask.chat ? "chatcmpl" : "cmpl", (uint64_t)x->created, ++last_id);
@@ -377,6 +428,7 @@ static void end_exchange(void *argument, struct MHD_Connection *c, void **contex
     if (x == NULL) {
         return;
     }
+    unlist_exchange(x);
     for (uint32_t i = 0; i < x->n_answers; i++) {
         octe_answer_abandon(x->answer[i]);
     }

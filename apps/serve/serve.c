@@ -66,6 +66,7 @@ static void drain(app_server *server, app_http *http, uint32_t seconds)
     fprintf(stderr, "octavo serve: going down, %u requests to answer\n", server->n_exchanges);
     while (server->n_exchanges > 0 && oct__clock_seconds() - begin < seconds) {
         nap();
+        app_http_tend(http);
     }
     /* Whoever still waits hears why; then the replies need a moment to leave. */
     octe_service_stop(server->service);

@@ -21,6 +21,7 @@ typedef struct app_server {
     _Atomic uint32_t n_exchanges;       /* being answered */
     _Atomic bool draining;
     _Atomic uint64_t n_requests, n_refused;
+    struct app_exchange *first;         /* whose answers are being made; with the service's lock */
 } app_server;
 
 /* Why a request gets no answer, in OpenAI's shape. status 0: nothing is wrong. */
@@ -61,7 +62,11 @@ typedef struct app_exchange {
     app_ask ask;
     octe_answer *answer[APP_CHOICES_MAX];
     uint32_t n_answers;
-    bool routed, suspended, counted;    /* suspended: with the service's lock */
+    bool routed, counted;
+    /* With the service's lock. */
+    struct app_exchange *next, *previous;
+    int socket;
+    bool listed, suspended, gone;       /* gone: the client has hung up */
     /* What a stream has sent. */
     size_t given[APP_CHOICES_MAX];
     uint32_t given_tokens[APP_CHOICES_MAX];
@@ -87,7 +92,7 @@ char *app_reply_explain(const app_server *server);    /* malloc'ed */
 /* The HTTP side: listens on host:port (0: any free one, *port says which). False: a message has gone to standard error. */
 typedef struct app_http app_http;
 bool app_http_start(app_server *server, const char *host, uint16_t *port, uint32_t max_connections, app_http **http);
-/* Once in a while, from the thread that started it: closes connections that bring no request in time. */
+/* Once in a while, from the thread that started it: closes connections that bring no request in time, and ends answers whose clients have hung up. */
 void app_http_tend(app_http *http);
 void app_http_stop_listening(app_http *http);
 void app_http_stop(app_http *http);   /* no answer is being made any more */

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+import tiny_gguf
+
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
@@ -276,16 +278,31 @@ def test_aborts(start):
     assert server.complete("steady", max_tokens=40, ignore_eos=True)["choices"] == expected
 
 
-def test_half_closed(server):
-    """Who has said all it has to say still hears the answer."""
-    expected = server.complete("half", max_tokens=20, ignore_eos=True)["choices"][0]["text"]
-    for stream in (False, True):
-        body = json.dumps({"prompt": "half", "temperature": 0, "max_tokens": 20, "ignore_eos": True, "stream": stream}).encode()
-        s = raw(server, post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
-        s.shutdown(socket.SHUT_WR)
-        reply = read_all(s).decode()
-        assert reply.startswith("HTTP/1.1 200")
-        assert stream and "[DONE]" in reply or json.loads(reply.split("\r\n\r\n", 1)[1])["choices"][0]["text"] == expected
+def test_hang_ups(start, tmp_path_factory):
+    """Who hangs up, or closes its own side, while queued, in its prompt or in its answer, streamed or not, holds no page a second later."""
+    # Of a context whose answers take many seconds, so that none of them ends by itself.
+    server = start("--max-num-seqs", 2, "--kv-cache-memory", "128M", file=tiny_gguf.write(tmp_path_factory.mktemp("long") / "long.gguf", context=100_000))
+    for kind in range(24):
+        stream, half, many = kind % 2 == 0, kind // 2 % 2 == 0, 1 + 3 * (kind // 4 % 2)     # many: two of them wait in the queue
+        body = json.dumps({"prompt": [5 + kind] * 60, "max_tokens": 40_000, "stream": stream, "ignore_eos": True, "n": many}).encode()
+        s = raw(server, post_bytes(COMPLETIONS, body))
+        if stream and kind // 8 == 1:
+            assert s.recv(100)
+        if half:
+            s.shutdown(socket.SHUT_WR)
+        else:
+            s.close()
+        end = time.monotonic() + 1
+        while True:
+            m = server.metrics()
+            if m["octavo:num_requests_running"] + m["octavo:num_requests_waiting"] == 0:
+                break
+            assert time.monotonic() < end, (kind, m)
+            time.sleep(0.01)
+        if half:
+            read_all(s)
+    m = wait_until_idle(server)
+    assert m['octavo:request_success_total{finished_reason="length"}'] == 0 and m['octavo:request_success_total{finished_reason="abort"}'] == 24 + 3 * 12
 
 
 def test_slow_reader(start):
