@@ -9,7 +9,7 @@
  * Two warpgroups multiply, 64 vectors each: S = Q K^T, Q in registers at 128 dims, so that shared memory has its bandwidth for K and V; P stays in
  * registers, where the sums of S are what the next product takes, and meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of
  * the next tile is asked for before P V of this one, so that the exponentials run under both. The maximum moves only when a score passes it by 2^8. Eight more
- * warps (above 192 dims four) bring the tiles (extend_load_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
+ * warps bring the tiles (extend_load_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
  * a batch to the first, since they see the most keys; beside a step of decodes it finds no tasks and ends. Stored NaN and infinities need no look in the loop:
  * a row whose sums are no numbers although its weights are is done once more, key by key, where only what it sees counts (ext_solo; slow, and rare).
  *
@@ -27,12 +27,17 @@
 #include "cuda/extend_rows_sm90a.h"
 #include "cuda/sm90a_score.h"
 
+/* Registers of a lane. A block has what its lanes began with, which the compiler bounds by a multiple of 8, and who asks for more waits for ever: 384 lanes
+ * begin with 168, so two warpgroups of 216 leave 72 for the third, not the 80 that the multiprocessor has. */
+#define EXTEND_LOADS_WITH 72
+#define EXTEND_MULTIPLIES_WITH 184
+#if EXTEND_LOADS_WITH * OCT__EXTEND_LOADERS * 64u + EXTEND_MULTIPLIES_WITH * OCT__EXTEND_GROUPS * 128u > OCT__EXTEND_LANES * (65536u / OCT__EXTEND_LANES / 8u * 8u)
+#error "a block of the extend would ask for more registers than it began with"
+#endif
+
 /* S = Q K^T of a tile. Q: held, [dim_k / 16][4], or in shared memory. */
 DEV void ext_scores(const uint32_t *held, uint64_t q, uint64_t k_at, const ext_kind k, float *s)
 {
-    if (!k.is_held) {
-        q = as_it_is_u64(q);   /* or each step's would be kept */
-    }
     UNROLL
     for (uint32_t i = 0; i < k.dim_k / 16; i++) {
         const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i / 4 * (k.keys * 128 / 16) + i % 4 * 2;
@@ -135,9 +140,7 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
                 for (uint32_t h = 0; h < 2; h++) {
                     UNROLL
                     for (uint32_t c = 0; c < k.keys / 16; c += 2) {
-                        uint32_t key = (uint32_t)base + c * 16;
-                        wg_hold_u32(&key, 1);   /* or the words' places would all be reckoned at once */
-                        const uint32_t bits = ext_mask_word(t, r, r->row[h], (int32_t)key) >> (t->lane % 4 * 2);
+                        const uint32_t bits = ext_mask_word(t, r, r->row[h], base + (int32_t)c * 16) >> (t->lane % 4 * 2);
                         UNROLL
                         for (uint32_t i = 0; i < 8 && c * 4 + i < blocks * 2; i++) {
                             float *x = s + c * 8 + i / 2 * 4 + 2 * h + i % 2;
@@ -179,6 +182,7 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
             exponent = exponent > 252 ? 252 : exponent;
             grow = state->unit * oct__f32_of_bits((254 - exponent) << 23);
             state->unit = oct__f32_of_bits(exponent << 23);
+            state->inverse = oct__f32_of_bits((254 - exponent) << 23);
             moves = 1;
         }
     }
@@ -199,10 +203,9 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
         state->z[h] = fma_f32(state->z[h], keep, sum[0] + sum[1]);
     }
     if (t->has_v_scale) {
-        const float inverse = oct__f32_of_bits((254u << 23) - oct__f32_to_bits(state->unit));
         UNROLL
         for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[k.keys + 8 * b]) * inverse, y = SGET(scale[k.keys + 8 * b + 1]) * inverse;
+            const float x = SGET(scale[k.keys + 8 * b]) * state->inverse, y = SGET(scale[k.keys + 8 * b + 1]) * state->inverse;
             s[4 * b] *= x;
             s[4 * b + 1] *= y;
             s[4 * b + 2] *= x;
@@ -224,7 +227,7 @@ DEV void ext_pack(const float *s, const ext_kind k, uint32_t *weight)
 /* Tile n of a side is there. */
 DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
 {
-    bar_wait(ext_bar(t, kind, stage), n / t->stages & 1);
+    bar_wait(ext_bar(t, kind, stage), n / EXTEND_STAGES & 1);
     proxy_fence();   /* copies have none of their own */
 }
 
@@ -277,7 +280,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
 {
     const uint32_t group = t->warp / 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.dim_k * 2));
-    uint32_t n = 0;   /* tiles so far */
+    uint32_t n = 0, n_v = 0;   /* tiles of K and V so far */
     NO_UNROLL
     for (uint32_t i = (uint32_t)block_id(); i < t->n_tasks_tiles; i += (uint32_t)block_count()) {
         ext_rows r;
@@ -302,6 +305,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             state.alpha[h] = 1.0f;
         }
         state.unit = t->has_v_scale ? 0.0f : 1.0f;
+        state.inverse = state.unit;
         UNROLL
         for (uint32_t d = 0; d < k.dim_v / 2; d++) {
             o[d] = 0.0f;
@@ -310,7 +314,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
-            uint32_t stage = n % k.stages, n_v = n;   /* of V */
+            uint32_t stage = n % EXTEND_STAGES;
             ext_take(t, 0, stage, n);
             wg_begin();
             ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
@@ -328,8 +332,8 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             n++;
             NO_UNROLL
             for (base -= (int32_t)k.keys; base >= first; base -= (int32_t)k.keys) {
-                const uint32_t v_stage = n_v % k.stages;
-                stage = n % k.stages;
+                const uint32_t v_stage = n_v % EXTEND_STAGES;
+                stage = n % EXTEND_STAGES;
                 ext_take(t, 0, stage, n);
                 wg_hold_f32(s, k.keys / 2);
                 wg_hold_u32(weight, k.keys / 4);
@@ -366,7 +370,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 n++;
                 n_v++;
             }
-            const uint32_t v_stage = n_v % k.stages;
+            const uint32_t v_stage = n_v % EXTEND_STAGES;
             ext_take(t, 2, v_stage, n_v);
             wg_hold_u32(weight, k.keys / 4);
             wg_hold_f32(o, k.dim_v / 2);
@@ -376,17 +380,12 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             wg_wait(0);
             wg_hold_f32(o, k.dim_v / 2);
             ext_release(t, 3, v_stage);
+            n_v++;
         }
         named_sync(1 + group, 128);   /* q has been read: its place takes the rows */
-        wg_hold_f32(o, k.dim_v / 2);   /* or the first of them would wait in memory */
         ext_block own = *t;
         wg_hold_u32(&own.lane, 1);   /* places that nothing needs before: reckoned here, not kept through the loop */
         wg_hold_u32(&own.warp, 1);
-        if (k.dim_v > 128) {   /* what of the rows only the end needs would take registers from the sums */
-            uint32_t again = i;
-            wg_hold_u32(&again, 1);
-            ext_take_rows(&own, ext_work(&own, again), &r);
-        }
         ext_send(&own, &r, k, &state, o);
         named_sync(1 + group, 128);
     }
@@ -398,7 +397,7 @@ DEV void ext_blank(const ext_block *t, const ext_kind k)
     const u32x4 none = { 0, 0, 0, 0 };
     const uint32_t from = t->p->layer.k.dim == k.dim_k ? t->at.v : t->at.k, to = t->p->layer.v.dim == k.dim_v ? (from == t->at.k ? t->at.v : from) : t->at.q;
     NO_UNROLL
-    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES(k.dim_k) * 16) {
+    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES * 16) {
         shared_write_16(t->base + at, none);
     }
     proxy_fence();
@@ -411,9 +410,8 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     t.p = p;
     t.warp = warp_uniform(tid() / WARP);
     t.lane = tid() % WARP;
-    t.stages = k.stages;
     t.shared = shared;
-    t.at = oct__extend_shared_of(k.dim_k, k.dim_v);
+    t.at = oct__extend_shared_of(k.dim_k, k.dim_v, k.keys);
     t.base = shared_at_of(shared);
     t.n_tasks_tiles = GET(p->plan->n_tasks[p->op]) * p->n_head_tiles;
     if (block_id() >= t.n_tasks_tiles) {   /* all of them, beside a step of decodes */
@@ -425,44 +423,35 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     ext_blank(&t, k);
     if (tid() == 0) {
         UNROLL
-        for (uint32_t i = 0; i < k.stages; i++) {
-            bar_init(ext_bar(&t, 0, i), ext_arrivals(&k_side, k));
+        for (uint32_t i = 0; i < EXTEND_STAGES; i++) {
+            bar_init(ext_bar(&t, 0, i), ext_arrivals(&k_side));
             bar_init(ext_bar(&t, 1, i), OCT__EXTEND_GROUPS * 4);
-            bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side, k));
+            bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side));
             bar_init(ext_bar(&t, 3, i), OCT__EXTEND_GROUPS * 4);
         }
     }
     block_sync();
     if (t.warp >= OCT__EXTEND_GROUPS * 4) {
-        if (k.loaders == 4) {   /* four warpgroups began with 128 registers each, three with 168, and no more than that is there to share */
-            registers_fewer(72);
-        } else {
-            registers_fewer(80);
-        }
+        registers_fewer(EXTEND_LOADS_WITH);
         t.warp -= OCT__EXTEND_GROUPS * 4;
-        if (t.warp < k.loaders) {
+        if (t.warp < EXTEND_LOADERS) {
             ext_load(&t, &k_side, 1, k.dim_k, k);
         } else {
             ext_load(&t, &v_side, 0, k.dim_v, k);
         }
     } else {
-        if (k.loaders == 4) {
-            registers_more(184);
-        } else {
-            registers_more(216);
-        }
+        registers_more(EXTEND_MULTIPLIES_WITH);
         ext_multiply(&t, k);
     }
 }
 
 /* attn_extend_sm90a_<products>_<dims of K>_<of V> */
-#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                                          \
-    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES(dim_k), 1, oct__attn_params)                      \
-    {                                                                                                                        \
-        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k), OCT__EXTEND_STAGES(dim_k), OCT__EXTEND_LOADERS(dim_k), \
-                                EXTEND_PARTS(dim_k, is_bf16), EXTEND_IS_HELD(dim_k), is_bf16 };                              \
-        SHARED_DYNAMIC(uint8_t, shared);                                                                                     \
-        ext_blocks(p, shared, kind);                                                                                         \
+#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                        \
+    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES, 1, oct__attn_params)            \
+    {                                                                                                      \
+        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k), (dim_k) == 128, is_bf16 };            \
+        SHARED_DYNAMIC(uint8_t, shared);                                                                   \
+        ext_blocks(p, shared, kind);                                                                       \
     }
 EXTEND_KERNEL(f16, 0, 64, 64)
 EXTEND_KERNEL(bf16, 1, 64, 64)
@@ -470,7 +459,5 @@ EXTEND_KERNEL(f16, 0, 192, 128)
 EXTEND_KERNEL(bf16, 1, 192, 128)
 EXTEND_KERNEL(f16, 0, 128, 128)
 EXTEND_KERNEL(bf16, 1, 128, 128)
-EXTEND_KERNEL(f16, 0, 256, 256)
-EXTEND_KERNEL(bf16, 1, 256, 256)
 
 #endif

@@ -10,18 +10,13 @@
 #include "device/extend_sm90a.h"
 #include "device/tile.h"
 
+#define EXTEND_STAGES OCT__EXTEND_STAGES
+#define EXTEND_LOADERS OCT__EXTEND_LOADERS
 #define EXTEND_HELD 32u             /* the most words of its part of a tile that a lane holds */
-
-/* What fits the registers: above 192 dims a loader's 8-bit elements come in parts, of which it holds the first a tile ahead; q only beside 64 keys' scores and
- * 128 dims of output. */
-#define EXTEND_PARTS(dim_k, is_bf16) ((dim_k) <= 192 ? 1u : (is_bf16) ? 4u : 2u)
-#define EXTEND_IS_HELD(dim_k) ((dim_k) == 128)
 
 /* What a kernel is compiled for; every field a constant. */
 typedef struct ext_kind {
     uint32_t dim_k, dim_v, keys;
-    uint32_t stages, loaders;       /* tiles of a ring; warps a side */
-    uint32_t parts;                 /* in which a loader holds its 8-bit elements */
     uint32_t is_held;               /* q in registers; else in shared memory, for the instructions */
     uint32_t is_bf16;               /* products of bf16; else of f16 */
 } ext_kind;
@@ -35,13 +30,12 @@ typedef struct ext_block {
     shared_at base;
     uint32_t n_tasks_tiles;         /* tasks x head tiles */
     uint32_t has_k_scale, has_v_scale;
-    uint32_t stages;
 } ext_block;
 
 /* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty. */
 DEV shared_at ext_bar(const ext_block *t, uint32_t kind, uint32_t stage)
 {
-    return t->base + t->at.bars + (kind * t->stages + stage) * 8;
+    return t->base + t->at.bars + (kind * EXTEND_STAGES + stage) * 8;
 }
 
 /* Of the block's work i: longest first, since later rows see more keys. */
@@ -98,8 +92,8 @@ DEV void ext_open(const ext_block *t, ext_stream *s, const ext_kind k)
 /* Asks for the page id of the lane's key of the tile at hand. */
 DEV void ext_find(const ext_block *t, ext_stream *s, const ext_kind k)
 {
-    const uint32_t each = k.keys / k.loaders, page_size = t->p->layer.page_size;
-    const int32_t key = s->base + (int32_t)(t->warp % k.loaders * each + t->lane);
+    const uint32_t each = k.keys / EXTEND_LOADERS, page_size = t->p->layer.page_size;
+    const int32_t key = s->base + (int32_t)(t->warp % EXTEND_LOADERS * each + t->lane);
     s->is_found = s->work < t->n_tasks_tiles;
     s->page = -1;
     if (s->is_found && t->lane < each && key >= s->key0 && key < s->key1) {
@@ -161,13 +155,13 @@ typedef struct ext_turns {
 /* size: bytes of an element. An 8-bit chunk becomes two, whose places differ in bit 4. */
 DEV ext_turns ext_turns_of(const ext_block *t, const ext_side *s, shared_at to, const uint32_t size, const uint32_t dim, const ext_kind k)
 {
-    const uint32_t lanes = ext_lanes_of_row(dim * size), each = k.keys / k.loaders;
+    const uint32_t lanes = ext_lanes_of_row(dim * size), each = k.keys / EXTEND_LOADERS;
     ext_turns u;
     u.rows = 32 / lanes;
     u.row = t->lane / lanes;
     u.chunk = t->lane % lanes;
     u.is_within = u.chunk * 16 < s->side->dim * size;
-    u.own = to + t->warp % k.loaders * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, k.keys);
+    u.own = to + t->warp % EXTEND_LOADERS * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, k.keys);
     u.offset = u.chunk * s->chunk_stride;
     return u;
 }
@@ -181,7 +175,7 @@ DEV shared_at ext_turn_place(const ext_turns *u, const uint32_t turn)
 /* Whether all keys of the warp's part are there. */
 DEV uint32_t ext_is_whole(const ext_block *t, uint64_t own, const ext_kind k)
 {
-    return !warp_any(own == 0 && t->lane < k.keys / k.loaders);
+    return !warp_any(own == 0 && t->lane < k.keys / EXTEND_LOADERS);
 }
 
 /* Rows of 16 bits: copies. */
@@ -190,7 +184,7 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at
     const ext_turns u = ext_turns_of(t, s, to, 2, dim, k);
     if (ext_is_whole(t, own, k)) {
         UNROLL
-        for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+        for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
             const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row) + u.offset;
             if (u.is_within) {
                 async_load_16(ext_turn_place(&u, i), (const void *)(uintptr_t)at);
@@ -199,7 +193,7 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at
         return;
     }
     NO_UNROLL
-    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
         const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row);
         if (u.is_within) {
             async_load(ext_turn_place(&u, i), (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
@@ -208,12 +202,12 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at
 }
 
 /* Rows of 8 bits: into registers. */
-DEV void ext_hold(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t part, const uint32_t dim, const ext_kind k, uint32_t *held)
+DEV void ext_hold(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t dim, const ext_kind k, uint32_t *held)
 {
     const ext_turns u = ext_turns_of(t, s, 0, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
-        const uint64_t at = warp_shuffle_u64(own, part * (k.keys / k.loaders / k.parts) + i * u.rows + u.row);
+    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
+        const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row);
         u32x4 v = { 0, 0, 0, 0 };
         if (u.is_within && at != 0) {
             v = global_load_16((const void *)(uintptr_t)(at + u.offset));
@@ -238,12 +232,11 @@ DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t
 }
 
 /* ... and from there. */
-DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dtype, const uint32_t dim,
-                     const ext_kind k)
+DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t dtype, const uint32_t dim, const ext_kind k)
 {
     const ext_turns u = ext_turns_of(t, s, to, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
+    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
         uint32_t word[8];
         UNROLL
         for (uint32_t w = 0; w < 4; w++) {
@@ -256,7 +249,7 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
             }
         }
         if (u.is_within) {
-            const shared_at place = ext_turn_place(&u, part * (k.keys / k.loaders / u.rows / k.parts) + i);
+            const shared_at place = ext_turn_place(&u, i);
             ext_write_16(place, word[0], word[1], word[2], word[3]);
             ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
         }
@@ -266,7 +259,7 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
 /* Rows that lie anyhow. */
 DEV void ext_gather(const ext_block *t, const ext_side *s, uint64_t own, shared_at to, const ext_kind k)
 {
-    const uint32_t eights = s->side->dim / 8, each = k.keys / k.loaders;
+    const uint32_t eights = s->side->dim / 8, each = k.keys / EXTEND_LOADERS;
     NO_UNROLL
     for (uint32_t e = 0; e < (each * eights + WARP - 1) / WARP; e++) {
         const uint32_t i = e * WARP + t->lane, row = i / eights, chunk = i % eights;
@@ -277,7 +270,7 @@ DEV void ext_gather(const ext_block *t, const ext_side *s, uint64_t own, shared_
                 const uint64_t offset = s->chunk_stride == 16 ? chunk * 8 * s->size : chunk * 8 * s->size / 16 * s->chunk_stride + chunk * 8 * s->size % 16;
                 load_eight((const void *)(uintptr_t)(at + offset), s->side->dtype, x);
             }
-            const shared_at place = to + ext_spot(t->warp % k.loaders * each + row, chunk, k.keys);
+            const shared_at place = to + ext_spot(t->warp % EXTEND_LOADERS * each + row, chunk, k.keys);
             if (k.is_bf16) {
                 ext_write_16(place, pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
             } else {
@@ -294,42 +287,26 @@ DEV uint32_t ext_is_copied(const ext_side *s)
 }
 
 /* Arrivals that make a side's tile full. */
-DEV uint32_t ext_arrivals(const ext_side *s, const ext_kind k)
+DEV uint32_t ext_arrivals(const ext_side *s)
 {
-    return k.loaders * (ext_is_copied(s) ? 33 : 1);
-}
-
-/* What is held of the warp's part of a tile. */
-DEV void ext_convert_any(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dim, const ext_kind k)
-{
-    if (s->side->dtype == OCT_DTYPE_E4M3FN) {
-        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FN, dim, k);
-    } else if (s->side->dtype == OCT_DTYPE_I8) {
-        ext_convert(t, s, held, to, part, OCT_DTYPE_I8, dim, k);
-    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
-        ext_convert(t, s, held, to, part, OCT_DTYPE_E5M2, dim, k);
-    } else {
-        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FNUZ, dim, k);
-    }
+    return EXTEND_LOADERS * (ext_is_copied(s) ? 33 : 1);
 }
 
 /* The warp's part of a side's tile. */
-DEV void ext_put(const ext_block *t, const ext_side *s, uint64_t own, uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
+DEV void ext_put(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
 {
     if (ext_is_copied(s)) {
         ext_copy(t, s, own, to, dim, k);
     } else if (!s->is_wide) {
         ext_gather(t, s, own, to, k);
-    } else if (k.parts == 1) {
-        ext_convert_any(t, s, held, to, 0, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_E4M3FN) {
+        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FN, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_I8) {
+        ext_convert(t, s, held, to, OCT_DTYPE_I8, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
+        ext_convert(t, s, held, to, OCT_DTYPE_E5M2, dim, k);
     } else {
-        NO_UNROLL
-        for (uint32_t part = 0; part < k.parts; part++) {
-            if (part > 0) {
-                ext_hold(t, s, own, part, dim, k, held);
-            }
-            ext_convert_any(t, s, held, to, part, dim, k);
-        }
+        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FNUZ, dim, k);
     }
 }
 
@@ -382,16 +359,16 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
         head_kv = s.head_kv;
     }
     if (holds) {
-        ext_hold(t, side, at.at, 0, dim, k, held);
+        ext_hold(t, side, at.at, dim, k, held);
     }
     uint32_t n = 0;
     NO_UNROLL
     for (; at.is_found; n++) {
-        const uint32_t stage = n % k.stages, parity = (n / k.stages & 1) ^ 1;
+        const uint32_t stage = n % EXTEND_STAGES, parity = (n / EXTEND_STAGES & 1) ^ 1;
         bar_wait(ext_bar(t, is_k ? 1 : 3, stage), parity);
         if (has_scales) {
-            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % k.loaders * (k.keys / k.loaders) + t->lane;
-            if (t->lane < k.keys / k.loaders) {
+            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % EXTEND_LOADERS * (k.keys / EXTEND_LOADERS) + t->lane;
+            if (t->lane < k.keys / EXTEND_LOADERS) {
                 SPUT(scale[0], at.k_scale);
                 SPUT(scale[k.keys], at.v_scale);
             }
@@ -405,7 +382,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
             head_kv = s.head_kv;
         }
         if (holds) {
-            ext_hold(t, side, at.at, 0, dim, k, held);
+            ext_hold(t, side, at.at, dim, k, held);
         }
     }
 }

@@ -6,13 +6,13 @@
 
 #define OCT__EXTEND_GROUPS 2u         /* warpgroups that multiply, each with 64 vectors */
 #define OCT__EXTEND_VECTORS (OCT__EXTEND_GROUPS * 64u)
+#define OCT__EXTEND_LOADERS 4u        /* warps that bring K; as many bring V */
+#define OCT__EXTEND_LANES (OCT__EXTEND_LOADERS * 64u + OCT__EXTEND_GROUPS * 128u)
+#define OCT__EXTEND_STAGES 4u
 
-/* Warps that bring K, as many bring V; tiles of a ring; keys of a tile. All bounded by what the registers hold beside the output: of those that multiply, scores
- * of 64 vectors and q (up to 128 dims); of those that load, 8-bit elements a tile ahead, or half a tile. */
-#define OCT__EXTEND_LOADERS(dim_k) ((dim_k) > 192 ? 2u : 4u)
-#define OCT__EXTEND_STAGES(dim_k) ((dim_k) > 192 ? 2u : 4u)
+/* Keys of a tile: what the registers hold beside the output and q, of those that multiply (scores of 64 vectors), and of those that load (8-bit elements a
+ * tile ahead). */
 #define OCT__EXTEND_KEYS(dim_k) ((dim_k) > 64 ? 64u : 128u)
-#define OCT__EXTEND_LANES(dim_k) (OCT__EXTEND_LOADERS(dim_k) * 64u + OCT__EXTEND_GROUPS * 128u)
 
 typedef struct oct__extend_shared {
     uint32_t k, v;                    /* [stages][keys][dim] of 16 bits, in the order of the instructions; multiples of 1024 */
@@ -23,17 +23,16 @@ typedef struct oct__extend_shared {
     uint32_t bytes;
 } oct__extend_shared;
 
-OCT__FN oct__extend_shared oct__extend_shared_of(uint32_t dim_k, uint32_t dim_v)
+OCT__FN oct__extend_shared oct__extend_shared_of(uint32_t dim_k, uint32_t dim_v, uint32_t keys)
 {
-    const uint32_t keys = OCT__EXTEND_KEYS(dim_k), stages = OCT__EXTEND_STAGES(dim_k);
     oct__extend_shared s;
     s.k = 0;
-    s.v = s.k + stages * keys * dim_k * 2;
-    s.q = s.v + stages * keys * dim_v * 2;
+    s.v = s.k + OCT__EXTEND_STAGES * keys * dim_k * 2;
+    s.q = s.v + OCT__EXTEND_STAGES * keys * dim_v * 2;
     s.scale = s.q + OCT__EXTEND_VECTORS * dim_k * 2;
-    s.factor = s.scale + stages * keys * 8;
+    s.factor = s.scale + OCT__EXTEND_STAGES * keys * 8;
     s.bars = s.factor + OCT__EXTEND_VECTORS * 4;
-    s.bytes = s.bars + 4 * stages * 8;
+    s.bytes = s.bars + 4 * OCT__EXTEND_STAGES * 8;
     return s;
 }
 
