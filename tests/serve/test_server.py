@@ -174,8 +174,8 @@ WRONG = [
     (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"x": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "presence_penalty": 3}', 400),
     (COMPLETIONS, b'{"prompt": "a", "logit_bias": {"999999": 2}}', 400), (COMPLETIONS, b'{"prompt": "a", "logit_bias": [1]}', 400), (COMPLETIONS, b'{"prompt": "a", "suffix": "b"}', 400),
     (COMPLETIONS, b'{"prompt": "a", "ignore_eos": true, "response_format": {"type": "json_object"}}', 400), (COMPLETIONS, b'{"prompt": "a", "user": 1}', 400),
-    (COMPLETIONS, b'{"prompt": "a", "priority": 100000}', 400), (COMPLETIONS, b"[" * 5000, 400), (COMPLETIONS, b'{"prompt": "a", "stream_options": 1}', 400),
-    (CHAT, b"{}", 400), (CHAT, b'{"messages": []}', 400), (CHAT, b'{"messages": "hi"}', 400), (CHAT, b'{"messages": [5]}', 400), (CHAT, b'{"messages": [{"role": "user"}]}', 400),
+    (COMPLETIONS, b'{"prompt": "a", "priority": 100000}', 400), (COMPLETIONS, b"[" * 100_000, 400), (COMPLETIONS, b"{:", 400), (COMPLETIONS, b'{"prompt": "a", "stream_options": 1}', 400),
+    (CHAT, b"{}", 400), (CHAT, b'{"messages": null}', 400), (CHAT, b'{"messages": [{}]}', 400), (CHAT, b'{"messages": []}', 400), (CHAT, b'{"messages": "hi"}', 400), (CHAT, b'{"messages": [5]}', 400), (CHAT, b'{"messages": [{"role": "user"}]}', 400),
     (CHAT, b'{"messages": [{"role": 1, "content": "a"}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', 400),
     (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "tools": [{}]}', 400), (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}', 400),
     (CHAT, b'{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_schema"}}', 400), ("/tokenize", b'{"prompt": 1}', 400),
@@ -333,7 +333,8 @@ def test_headers(start):
     except (BrokenPipeError, ConnectionResetError):
         pass
     assert b" 200 " not in read_all(flood)[:20]
-    for junk in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET /health HTTP/9.9\r\n\r\n"):
+    for junk in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET /health HTTP/9.9\r\n\r\n",
+                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
         s = raw(server, junk)
         assert b" 200 " not in read_all(s)[:20]
     # A byte of a header now and then is no request: it is closed all the same.
