@@ -26,11 +26,13 @@ struct Plan {
     ~Plan() { oct_plan_destroy(plan); }
 };
 
-nb::object text_of(const oct_plan *plan, uint32_t format)
+std::string text_of(Plan &p, uint32_t format)
 {
-    std::string text(oct_plan_explain(plan, format, nullptr, 0), 0);
-    oct_plan_explain(plan, format, text.data(), text.size() + 1);
-    return nb::cast(text);
+    nb::gil_scoped_release unlocked;
+    const std::lock_guard<std::mutex> mine(p.turn);
+    std::string text(oct_plan_explain(p.plan, format, nullptr, 0), 0);
+    oct_plan_explain(p.plan, format, text.data(), text.size() + 1);
+    return text;
 }
 
 Plan *make_plan(uint32_t heads_q, const Spec &kv, nb::handle q_dtype, nb::handle out_dtype, std::optional<float> sm_scale, float softcap, bool causal, uint32_t window,
@@ -244,11 +246,16 @@ nb::object run(Plan &p, nb::handle q, const Layer &kv, nb::handle out, nb::handl
     return run_timed(p, q, kv, out, lse, return_lse, q_scale, out_scale, sink, mask, stream, 1, nullptr);
 }
 
-nb::dict info_of(const Plan &p)
+nb::dict info_of(Plan &p)
 {
     oct_plan_info i = {};
     i.struct_size = sizeof(i);
-    const oct_status status = oct_plan_info_get(p.plan, &i);
+    oct_status status;
+    {
+        nb::gil_scoped_release unlocked;
+        const std::lock_guard<std::mutex> mine(p.turn);
+        status = oct_plan_info_get(p.plan, &i);
+    }
     if (status != OCT_OK) {
         raise(status, nullptr, "oct_plan_info_get");
     }
@@ -363,7 +370,7 @@ void bind_attn(nb::module_ &m)
             run_timed(p, q, kv, out, nb::none(), false, nb::none(), nb::none(), nb::none(), nb::none(), nb::none(), calls, &seconds);
             return seconds;
         })
-        .def("_explain", [](const Plan &p, uint32_t format) { return text_of(p.plan, format); })
+        .def("_explain", &text_of)
         .def_prop_ro("info", &info_of, "sequences, rows, items, items_split, keys, workspace_bytes, predicted_seconds, decode_variant, extend_variant.")
         .def("status", [](Plan &p, nb::handle stream_given) {
             Stream stream = stream_of(stream_given, p.context->device);
