@@ -9,6 +9,7 @@ void oct__simt_bar_arrive(shared_at at, uint32_t is_loaded, const char *site);
 void oct__simt_bar_wait(shared_at at, uint32_t parity, const char *site);
 void oct__simt_proxy_fence(void);
 void oct__simt_named_sync(uint32_t id, uint32_t n, const char *site);
+void oct__simt_registers(uint32_t n, const char *site);
 
 /* A warp's share of a product: 16 rows. a: registers, or NULL for shared memory. */
 typedef struct oct__simt_wg {
@@ -29,8 +30,8 @@ typedef struct oct__simt_wg {
 #define named_sync(id, n) oct__simt_named_sync(id, n, OCT__SITE)
 #define warp_uniform(v) (v)
 #define warp_shuffle_u64(v, lane) oct__simt_shuffle_u64(v, lane, OCT__SITE)
-#define registers_fewer(n) ((void)0)
-#define registers_more(n) ((void)0)
+#define registers_fewer(n) oct__simt_registers(n, OCT__SITE)
+#define registers_more(n) oct__simt_registers(n, OCT__SITE)
 #define wg_begin() oct__simt_meet(OCT__SIMT_WG_BEGIN, NULL, 0, 0, OCT__SITE)
 #define wg_end() oct__simt_meet(OCT__SIMT_WG_END, NULL, 0, 0, OCT__SITE)
 #define wg_wait(n) oct__simt_meet(OCT__SIMT_WG_WAIT, NULL, 0, n, OCT__SITE)

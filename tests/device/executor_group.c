@@ -7,7 +7,8 @@
 
 #include "cuda/simt_group_sm90a.h"
 
-enum { LANES = 512, WARPS = LANES / 32, BARS = 32, NAMED = 16, PENDING = 1024, GRANULE_BYTES = 16, GRANULES = SHARED_BYTES / GRANULE_BYTES };
+enum { LANES = 512, WARPS = LANES / 32, BARS = 32, NAMED = 16, PENDING = 1024, GRANULE_BYTES = 16, GRANULES = SHARED_BYTES / GRANULE_BYTES,
+       MULTIPROCESSOR_REGISTERS = 65536 };
 
 typedef struct pending { uint32_t lane, n; } pending;
 
@@ -26,6 +27,9 @@ static struct named { uint32_t count, turn, here[WARPS], released[LANES], comple
 /* [lane][other]: the lane sees what the other did before that time; the same as its last proxy_fence found it. */
 static uint32_t known[LANES][LANES], fenced[LANES][LANES], fence_time[LANES];
 static uint32_t read_by[GRANULES][WARPS];
+
+/* Registers that lanes have asked for (setmaxnreg); 0: none yet. */
+static uint32_t asked[LANES];
 
 /* What each stopped lane waits for. */
 static struct wait { bar *bar; struct named *named; uint32_t value; } waits[LANES];
@@ -52,6 +56,7 @@ static void use(const simt_device *d, const char *site)
     memset(fence_time, 0, sizeof fence_time);
     memset(read_by, 0, sizeof read_by);
     memset(named, 0, sizeof named);
+    memset(asked, 0, sizeof asked);
 }
 
 /* Time begins anew: all that has been is seen by all, and fenced. */
@@ -242,6 +247,22 @@ void oct__simt_named_sync(uint32_t id, uint32_t n, const char *site)
         memcpy(at->complete, at->released, sizeof at->complete);
     }
     stop_for(d, NULL, at, turn, site);
+}
+
+/* A block has the registers that it began with, a multiple of 8 for each lane of as many as a multiprocessor has; who asks for more waits for ever. */
+void oct__simt_registers(uint32_t n, const char *site)
+{
+    simt_device *d = simt_running;
+    const uint32_t lanes = d->kernel->threads, each = MULTIPROCESSOR_REGISTERS / lanes / 8 * 8;
+    uint32_t sum = 0, n_asked = 0;
+    use(d, site);
+    asked[d->me] = n;
+    for (uint32_t l = 0; l < lanes; l++) {
+        sum += asked[l];
+        n_asked += asked[l] > 0;
+    }
+    if (n % 8 != 0 || n < 24 || n > 256 || (n_asked == lanes && sum > lanes * each))
+        simt_raise(SIMT_BAD_LAUNCH, site, "%u registers a lane: the block's lanes ask for %u and began with %u", n, sum, lanes * each);
 }
 
 int group_may_pass(simt_device *device, uint32_t first_lane)

@@ -1,5 +1,6 @@
 /* test_executor_group.c: the executor's promises about barriers of some of a block's warps, on kernels that are right and with one thing wrong. A
- * named barrier counts warps (PTX: a lane waits for its warp, whose arrival it marks), so that what any lane of a warp read before it lies before it. */
+ * named barrier counts warps (PTX: a lane waits for its warp, whose arrival it marks), so that what any lane of a warp read before it lies before it. And about registers that warps hand to
+ * each other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -42,6 +43,23 @@ KERNEL(turns, LANES, 1, args)
         named_sync(1, LANES);
     }
     PUT(p->sums[tid()], sum);
+}
+
+/* Of 384 lanes, which begin with 168 registers each, a third gives some back for the others. fault 1: fewer than those ask for. */
+KERNEL(shares, 384, 1, args)
+{
+    if (tid() < 128) {
+        if (p->fault == 1) {
+            registers_fewer(80);
+        } else {
+            registers_fewer(72);
+        }
+    } else {
+        registers_more(216);
+    }
+    if (tid() < LANES) {
+        PUT(p->sums[tid()], tid());
+    }
 }
 
 static simt_device *device;
@@ -89,8 +107,22 @@ static void named_barriers(void **state)
     assert_int_equal(turns_with(0), SIMT_OK);
 }
 
+static void registers(void **state)
+{
+    const simt_kernel kernel = { "shares", OCT__KERNEL_SYMBOL(shares), WARP, 384, sizeof parameters };
+    (void)state;
+    parameters.fault = 0;
+    assert_int_equal(simt_launch(device, &kernel, 1, 1, 0, &parameters, &report), SIMT_OK);
+    parameters.fault = 1;
+    assert_int_equal(simt_launch(device, &kernel, 1, 1, 0, &parameters, &report), SIMT_BAD_LAUNCH);
+    assert_non_null(strstr(report.text, "ask for 65536 and began with 64512"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(named_barriers, make, drop) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(named_barriers, make, drop),
+        cmocka_unit_test_setup_teardown(registers, make, drop),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
