@@ -12,6 +12,15 @@ set(OCTAVO_DEVICE_FROM "" CACHE PATH "A folder of code for GPUs that another bui
 find_program(OCTAVO_NVCC nvcc HINTS /usr/local/cuda/bin DOC "NVIDIA's compiler, 13 or newer")
 find_program(OCTAVO_ZIG zig HINTS "${PROJECT_SOURCE_DIR}/build/deps/zig" NO_DEFAULT_PATH DOC "The zig of the wheel ziglang 0.17.0, for its clang and lld")
 
+# What is too old is not found.
+if(OCTAVO_DEVICE STREQUAL "FOUND" AND OCTAVO_NVCC)
+  execute_process(COMMAND "${OCTAVO_NVCC}" --version OUTPUT_VARIABLE octavo_nvcc_says ERROR_QUIET)
+  if(NOT octavo_nvcc_says MATCHES "release ([0-9]+)" OR CMAKE_MATCH_1 LESS 13)
+    message(STATUS "No code for NVIDIA's GPUs: ${OCTAVO_NVCC} is not nvcc 13 or newer")
+    set(OCTAVO_NVCC OCTAVO_NVCC-NOTFOUND)   # of this run; the cache stays
+  endif()
+endif()
+
 # What the cache says may stay as it is while compilers come and go.
 set(octavo_device_mode "${OCTAVO_DEVICE}")
 if(OCTAVO_DEVICE STREQUAL "FOUND")
@@ -83,6 +92,14 @@ elseif(octavo_device_mode STREQUAL "AUTO" AND OCTAVO_DEVICE_FROM)
   if(NOT OCTAVO_DEVICE_EMBEDDED)
     message(FATAL_ERROR "OCTAVO_DEVICE_FROM: no code for GPUs in ${OCTAVO_DEVICE_FROM}")
   endif()
+  # A folder whose code nobody has packed would embed AMD's alone.
+  file(GLOB octavo_device_loose "${OCTAVO_DEVICE_FROM}/octavo_*.cubin" "${OCTAVO_DEVICE_FROM}/octavo_*.ptx")
+  foreach(file IN LISTS octavo_device_loose)
+    get_filename_component(name "${file}" NAME_WE)
+    if(NOT EXISTS "${OCTAVO_DEVICE_FROM}/${name}.fatbin")
+      message(FATAL_ERROR "OCTAVO_DEVICE_FROM: ${file} has no ${name}.fatbin beside it; build device_code there again")
+    endif()
+  endforeach()
 endif()
 
 # octavo_embed(target source): tells the source where each file lies (OCT__CODE_<arch>), and the build that it must be there first.

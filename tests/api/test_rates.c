@@ -142,6 +142,14 @@ static void a_context_takes_rates_of_its_own_cpu_only(void **state)
     r = plausible();
     memset(r.source, 'x', sizeof(r.source));   /* not terminated */
     assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);
+
+    r = plausible();
+    r.struct_size = offsetof(oct_rates, convert_i8_elements);   /* a caller from before the last rates */
+    r.dot_amx_bf16_flops[0] = NAN;                              /* not its own: not looked at */
+    assert_int_equal(try_rates(&r, &context, &error), OCT_OK);
+    oct_context_destroy(context);
+    r.struct_size--;
+    assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);
     r = plausible();
     r.struct_size = 0;
     assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);
