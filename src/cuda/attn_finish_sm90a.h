@@ -1,6 +1,7 @@
 /* attn_finish_sm90a.h: merges the states of rows whose keys were split, in an order that is fixed, as attn_finish does, for plans of few rows and many
  * splits too: where a row has more than a few splits, a block takes it and its warps (at dims of up to 128, halves of them) share the splits, with all
- * loads of a turn on their way together; where it has a few, a warp takes a row. f32 sums: the class of 16-bit products. */
+ * loads of a turn on their way together; where rows have a few on average, a warp takes a row and walks in turn what the block's warps would have summed.
+ * Who takes a row depends on its batch mates, its bits do not. f32 sums: the class of 16-bit products. */
 #ifndef OCT_CUDA_ATTN_FINISH_SM90A_H
 #define OCT_CUDA_ATTN_FINISH_SM90A_H
 
@@ -15,6 +16,18 @@
 typedef struct finish_sum {
     float x[8], m, z;
 } finish_sum;
+
+DEV finish_sum finish_nothing(void)
+{
+    finish_sum sum;
+    UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        sum.x[i] = 0.0f;
+    }
+    sum.m = OCT__MINUS_INF;
+    sum.z = 0.0f;
+    return sum;
+}
 
 /* Adds `other`, of the same dims. Empty ones, of m -inf, are neutral: no product of theirs is made. */
 DEV void finish_add(finish_sum *sum, const float *x, float m, float z)
@@ -51,9 +64,9 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
         const head_cut cut = head_cut_of(p, head_tile);
         const uint32_t n_splits = (uint32_t)GET(group->n_splits), n_vectors = (uint32_t)GET(group->n_rows) * cut.n_heads;
         const uint32_t vector = is_few ? slice * FINISH_WARPS + warp : slice;
-        const uint32_t first = is_few ? sub : warp * n_subs + sub, step = is_few ? n_subs : FINISH_WARPS * n_subs;
+        const uint32_t part0 = is_few ? 0 : warp, n_parts = is_few ? FINISH_WARPS : 1, step = FINISH_WARPS * n_subs;
         const float *state = state_of(p, GET(group->partial), head_tile);
-        finish_sum sum;
+        finish_sum sum = finish_nothing();
         if (slice * (is_few ? FINISH_WARPS : 1) >= n_vectors) {
             continue;
         }
@@ -61,54 +74,57 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
             wait_previous();
             waited = 1;
         }
-        UNROLL
-        for (uint32_t i = 0; i < 8; i++) {
-            sum.x[i] = 0.0f;
-        }
-        sum.m = OCT__MINUS_INF;
-        sum.z = 0.0f;
-        if (vector < n_vectors) {
-            const float *at_x = state + (uint64_t)vector * dim + d, *at_m = state + (uint64_t)n_vectors_max * dim + vector, *at_z = at_m + n_vectors_max;
-            NO_UNROLL
-            for (uint32_t s = first; s < n_splits; s += FINISH_AT_ONCE * step) {
-                float x[FINISH_AT_ONCE][8], m[FINISH_AT_ONCE], z[FINISH_AT_ONCE];
-                UNROLL
-                for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
-                    const uint64_t from = (uint64_t)(s + u * step) * stride;
-                    f32x4 low = { 0.0f, 0.0f, 0.0f, 0.0f }, high = low;
-                    m[u] = OCT__MINUS_INF;
-                    z[u] = 0.0f;
-                    if (s + u * step < n_splits) {
-                        m[u] = GET(at_m[from]);
-                        z[u] = GET(at_z[from]);
-                        if (d < dim) {
-                            low = GET(*(const f32x4 *)(at_x + from));
-                            high = GET(*(const f32x4 *)(at_x + from + 4));
+        NO_UNROLL
+        for (uint32_t part = part0; part < part0 + n_parts && (part == part0 || part * n_subs < n_splits); part++) {   /* further parts are empty */
+            finish_sum one = finish_nothing();
+            if (vector < n_vectors) {
+                const float *at_x = state + (uint64_t)vector * dim + d, *at_m = state + (uint64_t)n_vectors_max * dim + vector, *at_z = at_m + n_vectors_max;
+                NO_UNROLL
+                for (uint32_t s = part * n_subs + sub; s < n_splits; s += FINISH_AT_ONCE * step) {
+                    float x[FINISH_AT_ONCE][8], m[FINISH_AT_ONCE], z[FINISH_AT_ONCE];
+                    UNROLL
+                    for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
+                        const uint64_t from = (uint64_t)(s + u * step) * stride;
+                        f32x4 low = { 0.0f, 0.0f, 0.0f, 0.0f }, high = low;
+                        m[u] = OCT__MINUS_INF;
+                        z[u] = 0.0f;
+                        if (s + u * step < n_splits) {
+                            m[u] = GET(at_m[from]);
+                            z[u] = GET(at_z[from]);
+                            if (d < dim) {
+                                low = GET(*(const f32x4 *)(at_x + from));
+                                high = GET(*(const f32x4 *)(at_x + from + 4));
+                            }
                         }
+                        x[u][0] = low.x;
+                        x[u][1] = low.y;
+                        x[u][2] = low.z;
+                        x[u][3] = low.w;
+                        x[u][4] = high.x;
+                        x[u][5] = high.y;
+                        x[u][6] = high.z;
+                        x[u][7] = high.w;
                     }
-                    x[u][0] = low.x;
-                    x[u][1] = low.y;
-                    x[u][2] = low.z;
-                    x[u][3] = low.w;
-                    x[u][4] = high.x;
-                    x[u][5] = high.y;
-                    x[u][6] = high.z;
-                    x[u][7] = high.w;
+                    UNROLL
+                    for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
+                        finish_add(&one, x[u], m[u], z[u]);
+                    }
                 }
+            }
+            if (n_subs == 2) {
+                float x[8];
                 UNROLL
-                for (uint32_t u = 0; u < FINISH_AT_ONCE; u++) {
-                    finish_add(&sum, x[u], m[u], z[u]);
+                for (uint32_t i = 0; i < 8; i++) {
+                    x[i] = shfl_xor_f32(one.x[i], 16);
                 }
+                const float m = shfl_xor_f32(one.m, 16), z = shfl_xor_f32(one.z, 16);
+                finish_add(&one, x, m, z);
             }
-        }
-        if (n_subs == 2) {
-            float x[8];
-            UNROLL
-            for (uint32_t i = 0; i < 8; i++) {
-                x[i] = shfl_xor_f32(sum.x[i], 16);
+            if (part == part0) {   /* not added to nothing, which would take a zero's sign */
+                sum = one;
+            } else {
+                finish_add(&sum, one.x, one.m, one.z);
             }
-            const float m = shfl_xor_f32(sum.m, 16), z = shfl_xor_f32(sum.z, 16);
-            finish_add(&sum, x, m, z);
         }
         if (!is_few) {
             if (lane < lanes) {

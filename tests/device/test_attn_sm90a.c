@@ -254,18 +254,18 @@ static void splits_agree(void **state)
     problem_drop(&p);
 }
 
-/* Deterministic mode: a sequence's bits do not depend on its batch mates. */
-static void batch_mates_do_not_change_bits(void **state)
+/* Deterministic mode: a sequence's bits do not depend on its batch mates. The second has nine splits and mates of two: the average, and with it who
+ * merges a row, changes with them. */
+static void batch_mates_do_not_change_bits(const int32_t *rows_of, const int32_t *keys_of)
 {
     enum { SEQUENCES = 4 };
-    (void)state;
     problem_shape s = problem_plain(812);
     problem all, view;
     char why[640];
     s.deterministic = 1;
     s.heads = 2;
     s.heads_q = 10;
-    problem_lengths(&s, SEQUENCES, (int32_t[]){ 1, 1, 3, 1 }, (int32_t[]){ 40, 1100, 120, 9 });
+    problem_lengths(&s, SEQUENCES, rows_of, keys_of);
     assert_int_equal(problem_make(&all, &s), 0);
     float *alone = NULL;
     size_t bytes = 0;
@@ -289,6 +289,18 @@ static void batch_mates_do_not_change_bits(void **state)
     }
     free(alone);
     problem_drop(&all);
+}
+
+static void short_mates_do_not_change_bits(void **state)
+{
+    (void)state;
+    batch_mates_do_not_change_bits((int32_t[]){ 1, 1, 3, 1 }, (int32_t[]){ 40, 1100, 120, 9 });
+}
+
+static void split_mates_do_not_change_bits(void **state)
+{
+    (void)state;
+    batch_mates_do_not_change_bits((int32_t[]){ 1, 1, 1, 1 }, (int32_t[]){ 1100, 9000, 1100, 1100 });
 }
 
 /* What no kernel takes is said, with a reason; everything else has one. */
@@ -336,7 +348,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kernel),
         cmocka_unit_test(every_kernel_ran),
         cmocka_unit_test(splits_agree),
-        cmocka_unit_test(batch_mates_do_not_change_bits),
+        cmocka_unit_test(short_mates_do_not_change_bits),
+        cmocka_unit_test(split_mates_do_not_change_bits),
         cmocka_unit_test(gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

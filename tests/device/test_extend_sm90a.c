@@ -17,6 +17,7 @@
 enum { ROWS_MAX = 600 };
 
 static int64_t n_random = 8, first_seed = 1, with_cover = 1;
+static uint32_t n_merged;   /* groups of the last check whose splits were merged */
 
 static device_rig *rig_of_hopper(void)
 {
@@ -123,6 +124,7 @@ static int64_t check(const problem_shape *shape)
     if (bad) {
         isolate_fail("%s", why);
     } else {
+        n_merged = plan.n_groups[OCT__DEV_EXTEND];
         const compare_bound bound = device_check_bound(1);
         const compare_verdict verdict = problem_judge(&p, &bound);
         if (plan.n_tasks[OCT__DEV_EXTEND] > 0)
@@ -214,6 +216,79 @@ static void every_kernel_ran(void **state)
     assert_true(n >= 6);
 }
 
+/* Rows in chosen and in fixed splits, merged, against the oracle: dims of 64, 128 and 192/128 in turn. */
+static int64_t run_split(void *arg, int64_t i)
+{
+    (void)arg;
+    problem_shape s = problem_plain(8200000 + i);
+    s.dim_k = (int64_t[]){ 64, 128, 192 }[i % 3];
+    s.dim_v = (int64_t[]){ 64, 128, 128 }[i % 3];
+    s.split_tokens = (int64_t[]){ 0, 0, 0, 100, 300, 100 }[i];
+    s.heads = 1;
+    s.heads_q = 2;
+    s.with_lse = 1;
+    problem_lengths(&s, 2, (int32_t[]){ 40, 17 }, (int32_t[]){ 3000, 1300 });
+    n_merged = 0;
+    if (check(&s) != 0)
+        return 1;
+    if (n_merged == 0)
+        isolate_fail("nothing was split");
+    return n_merged == 0;
+}
+
+static int64_t run_few_splits(void *arg, int64_t i)
+{
+    return run_split(arg, (int64_t[]){ 0, 4, 5 }[i]);
+}
+
+static void splits_are_merged(void **state)
+{
+    (void)state;
+    /* Where everything is instrumented, each of the dims and each of the splits once. */
+    assert_int_equal(with_cover ? isolate_run("splits", 6, 60, run_split, NULL) : isolate_run("splits", 3, 60, run_few_splits, NULL), 0);
+}
+
+/* Deterministic mode: a sequence's bits do not depend on its batch mates. The second has nine splits and mates of two: the average, and with it who
+ * merges a row, changes with them. */
+static void batch_mates_do_not_change_bits(void **state)
+{
+    enum { SEQUENCES = 4 };
+    (void)state;
+    problem_shape s = problem_plain(812);
+    problem all, view;
+    char why[640];
+    s.deterministic = 1;
+    s.split_tokens = 128;
+    s.heads = 1;
+    s.heads_q = 2;
+    problem_lengths(&s, SEQUENCES, (int32_t[]){ 20, 40, 20, 20 }, (int32_t[]){ 200, 1100, 200, 200 });
+    assert_int_equal(problem_make(&all, &s), 0);
+    float *alone = NULL;
+    size_t bytes = 0;
+    for (int32_t n = 1; n <= SEQUENCES; n += SEQUENCES - 1) {
+        problem_part parts[SEQUENCES];
+        oct__dev_plan plan;
+        for (int32_t b = 0; b < n; b++)
+            parts[b] = problem_whole(&all, (1 + n - 1 - b) % SEQUENCES);   /* the watched one, 1, last */
+        assert_int_equal(problem_select(&view, &all, parts, n), 0);
+        assert_int_equal(device_run_attn(rig_of_hopper(), &view, &all, &plan, why, sizeof why), 0);
+        assert_int_equal(plan.n_groups[OCT__DEV_EXTEND], n);
+        const size_t row = (size_t)view.qo_indptr[n - 1] * view.spec.heads_q * view.spec.kv.dim_v;
+        if (n == 1) {
+            assert_true(plan.n_partials[OCT__DEV_EXTEND] > 4);
+            bytes = (size_t)parts[0].n_rows * view.spec.heads_q * view.spec.kv.dim_v * sizeof(float);
+            alone = malloc(bytes);
+            memcpy(alone, view.out.at, bytes);
+        } else {
+            assert_true(plan.n_partials[OCT__DEV_EXTEND] <= 4 * SEQUENCES);
+            assert_memory_equal((float *)view.out.at + row, alone, bytes);
+        }
+        problem_drop(&view);
+    }
+    free(alone);
+    problem_drop(&all);
+}
+
 /* What no kernel takes is said, with a reason; everything else has one. */
 static void gates(void **state)
 {
@@ -253,13 +328,15 @@ int main(int argc, char **argv)
         else if (problem_parse(&one, argv[i]) == 0)
             return check(&one) != 0;
         else
-            return fprintf(stderr, "usage: device_attn_sm90a [random=N] [seed=S] [cover=0] | device_extend_sm90a 'seed=...,...'\n"), 2;
+            return fprintf(stderr, "usage: device_extend_sm90a [random=N] [seed=S] [cover=0] | device_extend_sm90a 'seed=...,...'\n"), 2;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
         cmocka_unit_test(random_problems),
         cmocka_unit_test(every_kernel),
         cmocka_unit_test(every_kernel_ran),
+        cmocka_unit_test(splits_are_merged),
+        cmocka_unit_test(batch_mates_do_not_change_bits),
         cmocka_unit_test(gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
