@@ -107,10 +107,21 @@ def test_layers_of_another_spec_are_refused(step):
     (dict(kv_indptr=np.array([0, 2], np.int32)), "block_table and seq_lens"),
 ])
 def test_batches_that_are_refused(step, change, words):
+    assert step.update().info["rows"] == 3
     args = dict(qo_indptr=step.qo, block_table=step.table, seq_lens=step.lens, n_pages=4) | change
     with pytest.raises(octavo.InvalidArgument, match=words):
         step.plan.update(**args)
-    assert step.plan.info["rows"] == 0
+    assert step.plan.info["rows"] == 0   # whoever refused, Python's side or C's
+    with pytest.raises(octavo.InvalidArgument, match=r"\[0, 4, 32\]"):
+        step.plan.run(step.q, step.layer)
+
+
+def test_batches_that_are_no_arrays_empty_the_plan_too(step):
+    for change in (dict(qo_indptr=[0, 3]), dict(seq_lens=3)):
+        assert step.update().info["rows"] == 3
+        with pytest.raises(TypeError):
+            step.plan.update(**dict(qo_indptr=step.qo, block_table=step.table, seq_lens=step.lens, n_pages=4) | change)
+        assert step.plan.info["rows"] == 0
 
 
 @pytest.mark.parametrize("indptr, indices, last, words", [
@@ -183,6 +194,49 @@ def test_layers_by_hand_that_are_refused():
 def test_objects_that_are_refused(make, kind, words):
     with pytest.raises(kind, match=words):
         make(octavo.KVSpec(2, 32, k="f32"))
+
+
+class Meddler:
+    """An array that does something when it is asked for its memory."""
+
+    def __init__(self, x, act):
+        self.x, self.act = x, act
+
+    def __dlpack__(self, **how):
+        self.act()
+        return self.x.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+
+def test_an_update_that_comes_between_is_named(step):
+    """What another thread can do between a run's look at its arrays and its turn, done there by one of the arrays."""
+    plan, out = step.update(), np.full((3, 4, 32), 9, F32)
+
+    def one_row_now():
+        plan.update(np.array([0, 1], np.int32), step.table, step.lens, n_pages=4)
+
+    with pytest.raises(octavo.InvalidArgument, match="another thread's update came between: q has 3 rows, the plan's step 1 now"):
+        plan.run(step.q, step.layer, out=Meddler(out, one_row_now))
+    assert (out == 9).all() and plan.info["rows"] == 1
+    plan.run(step.q[:1], step.layer, out=out[:1])
+    assert (out[0] != 9).all() and (out[1:] == 9).all()
+
+
+def test_masks_are_held_to_the_step_that_runs():
+    spec = octavo.KVSpec(2, 32, k="f32")
+    layer, plan = octavo.KVPool(spec, 1, 4).layer(0), octavo.AttentionPlan(4, spec, q_dtype="f32", mask=True)
+
+    def update(*qo):
+        n = len(qo) - 1
+        plan.update(np.array(qo, np.int32), np.arange(4, dtype=np.int32)[None].repeat(n, 0), np.full(n, 60, np.int32), n_pages=4)
+
+    update(0, 20, 40)
+    q, out, mask = np.ones((40, 4, 32), F32), np.full((40, 4, 32), 9, F32), np.ones((40, 1), np.uint32)
+    with pytest.raises(octavo.InvalidArgument, match="mask: .* 40 rows"):   # as many rows as before, now of one sequence
+        plan.run(q, layer, out=Meddler(out, lambda: update(0, 40)), mask=mask)
+    assert (out == 9).all()
 
 
 class Elsewhere:

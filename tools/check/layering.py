@@ -30,7 +30,7 @@ SYSTEM = """pthread unistd fcntl sched dlfcn poll termios strings dirent sys/mma
     sys/sysinfo sys/ioctl sys/wait sys/auxv sys/syscall linux/futex""".split()
 INSTRUCTIONS = "immintrin x86intrin cpuid".split()
 # The only room of C++, which reaches the library through its public headers.
-CXX = """chrono cmath cstdarg cstdint cstdio cstdlib cstring initializer_list memory mutex optional string vector""".split()
+CXX = """atomic chrono cmath cstdarg cstdint cstdio cstdlib cstring initializer_list memory mutex optional string vector""".split()
 MATRICES = re.compile(r"(ggml(-[a-z]+)?|gguf|llama|jansson)\.h$")
 
 # Room -> groups of <headers>. The OS is met in host; instructions in cpu; ggml, llama and jansson in the engine.

@@ -3,6 +3,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <mutex>
@@ -19,8 +20,8 @@ struct Plan {
     ContextPtr context;
     oct_attn_spec spec = {};
     std::mutex turn;
-    int64_t n_rows = 0;         /* of the step, on the CPU; a GPU's host does not see it */
-    int64_t most_rows = 0;      /* of one sequence */
+    std::atomic<int64_t> n_rows{ 0 };      /* of the step, on the CPU; a GPU's host does not see it. Changed in a turn, also read outside */
+    std::atomic<int64_t> most_rows{ 0 };   /* of one sequence */
     std::vector<std::unique_ptr<Array>> step;   /* a GPU reads the metadata when its kernels run */
 
     ~Plan() { oct_plan_destroy(plan); }
@@ -78,14 +79,13 @@ const int32_t *metadata(Plan &p, std::vector<std::unique_ptr<Array>> &step, nb::
     return (const int32_t *)a.data();
 }
 
-void update(Plan &p, nb::handle qo_indptr, nb::handle block_table, nb::handle seq_lens, nb::handle kv_indptr, nb::handle kv_indices, nb::handle kv_last_page_len,
-            int64_t n_pages, nb::handle stream_given)
+/* The step as C takes it; `step` holds its arrays. Returns the most rows of one sequence, 0 on a GPU. */
+int64_t take_batch(Plan &p, oct_attn_batch &b, std::vector<std::unique_ptr<Array>> &step, nb::handle qo_indptr, nb::handle block_table, nb::handle seq_lens,
+                   nb::handle kv_indptr, nb::handle kv_indices, nb::handle kv_last_page_len, int64_t n_pages, nb::handle stream_given)
 {
     const char *where = "AttentionPlan.update";
     const bool gpu = p.context->device.gpu();
     Stream stream = stream_of(stream_given, p.context->device);
-    std::vector<std::unique_ptr<Array>> step;
-    oct_attn_batch b = {};
     b.struct_size = sizeof(b);
     b.qo_indptr = metadata(p, step, qo_indptr, "qo_indptr", { -1 }, &stream);
     const int64_t n = step.back()->shape(0) - 1;
@@ -116,13 +116,38 @@ void update(Plan &p, nb::handle qo_indptr, nb::handle block_table, nb::handle se
         const int64_t rows = (int64_t)b.qo_indptr[i + 1] - b.qo_indptr[i];
         most = rows > most ? rows : most;
     }
+    return most;
+}
+
+/* C empties a plan whose update it refuses; what is refused here must leave it as empty. */
+void empty(Plan &p)
+{
+    nb::gil_scoped_release unlocked;
+    const std::lock_guard<std::mutex> mine(p.turn);
+    (void)oct_plan_update(p.plan, nullptr, nullptr);
+    p.n_rows = p.most_rows = 0;
+}
+
+void update(Plan &p, nb::handle qo_indptr, nb::handle block_table, nb::handle seq_lens, nb::handle kv_indptr, nb::handle kv_indices, nb::handle kv_last_page_len,
+            int64_t n_pages, nb::handle stream)
+{
+    const bool gpu = p.context->device.gpu();
+    std::vector<std::unique_ptr<Array>> step;
+    oct_attn_batch b = {};
+    int64_t most;
+    try {
+        most = take_batch(p, b, step, qo_indptr, block_table, seq_lens, kv_indptr, kv_indices, kv_last_page_len, n_pages, stream);
+    } catch (...) {
+        empty(p);
+        throw;
+    }
     oct_error error = OCT_ERROR_INIT;
     oct_status status;
     {
         nb::gil_scoped_release unlocked;
         const std::lock_guard<std::mutex> mine(p.turn);
         status = oct_plan_update(p.plan, &b, &error);
-        p.n_rows = status == OCT_OK && !gpu ? b.qo_indptr[n] : 0;
+        p.n_rows = status == OCT_OK && !gpu ? b.qo_indptr[b.n_sequences] : 0;
         p.most_rows = status == OCT_OK ? most : 0;
         if (gpu) {
             p.step.swap(step);   /* the step before is done with where the new one was enqueued after it; its memory is its package's to reuse in order */
@@ -147,7 +172,7 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
     args.layer = &kv.layer;
 
     const Array aq(q, "q", device, &stream);
-    const int64_t rows = device.gpu() && aq.ndim() > 0 ? aq.shape(0) : p.n_rows;
+    const int64_t rows = device.gpu() && aq.ndim() > 0 ? aq.shape(0) : p.n_rows.load();
     aq.want_shape({ rows, heads, (int64_t)spec.kv.dim_k });
     aq.want_dtype(spec.q_dtype);
     aq.want_contiguous(2);
@@ -206,7 +231,7 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
         am->want_shape({ rows, -1 });
         am->want_contiguous(1);
         if (am->shape(1) * 32 < p.most_rows) {
-            refuse("mask", "is %s; a sequence of the step has %lld rows, and a row of the mask needs a bit for each", am->text().c_str(), (long long)p.most_rows);
+            refuse("mask", "is %s; a sequence of the step has %lld rows, and a row of the mask needs a bit for each", am->text().c_str(), (long long)p.most_rows.load());
         }
         args.mask = (const uint32_t *)am->data();
         args.mask_row_stride = am->stride(0);
@@ -214,17 +239,21 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
     args.stream = stream.handle;
 
     oct_error error = OCT_ERROR_INIT;
-    oct_status status;
+    oct_status status = OCT_OK;
+    bool between;   /* what was looked at above is another step's by now */
+    int64_t rows_now, most_now;
     {
         nb::gil_scoped_release unlocked;
         const std::lock_guard<std::mutex> mine(p.turn);
-        if (!device.gpu() && rows != p.n_rows) {
-            status = OCT_INVALID_ARGUMENT;   /* another thread's update came between */
+        rows_now = p.n_rows;
+        most_now = p.most_rows;
+        between = !device.gpu() && (rows != rows_now || (am && am->shape(1) * 32 < most_now));
+        if (between) {
+            /* nothing is run */
         } else if (seconds == nullptr) {
             status = oct_attn_run(p.plan, &args);
         } else {
             const auto begin = std::chrono::steady_clock::now();
-            status = OCT_OK;
             for (int64_t i = 0; i < calls && status == OCT_OK; i++) {
                 status = oct_attn_run(p.plan, &args);
             }
@@ -233,6 +262,10 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
         if (status != OCT_OK) {
             (void)oct_attn_check(p.plan, &args, &error);
         }
+    }
+    if (between) {
+        refuse("AttentionPlan.run", "another thread's update came between: q has %lld rows, the plan's step %lld now, with sequences of up to %lld", (long long)rows,
+               (long long)rows_now, (long long)most_now);
     }
     if (status != OCT_OK) {
         raise(status, error.text, "oct_attn_run");
