@@ -1,5 +1,8 @@
 """Who keeps what alive, what leaks, and threads."""
+import array
+import ctypes
 import gc
+import mmap
 import os
 import subprocess
 import sys
@@ -80,6 +83,12 @@ def test_pages_come_and_go_without_copies():
     assert ref() is None
     capsules = [k.__dlpack__(), k.__dlpack__(max_version=(1, 0), stream=None)]   # never taken: their memory goes with them
     assert "dltensor_versioned" in repr(capsules[1]) and "versioned" not in repr(capsules[0])
+    assert np.from_dlpack(k.bits(), device="cpu", copy=False).ctypes.data == np.asarray(k).ctypes.data
+    for how in (dict(copy=True), dict(dl_device=(2, 0)), dict(dl_device=(1, 1))):
+        with pytest.raises(BufferError, match="copy the array that you get"):
+            k.bits().__dlpack__(**how)
+    with pytest.raises(BufferError):
+        np.from_dlpack(k.bits(), copy=True)
 
 
 def test_other_packages_types_in():
@@ -105,6 +114,52 @@ def test_other_packages_types_in():
         def __dlpack_device__(self):
             return self.x.__dlpack_device__()
     np.testing.assert_array_equal(plan.run(Lent(q), layer, out=np.empty_like(q)), want)
+
+
+def test_arrays_of_ctypes():
+    """Their buffers tell no strides."""
+    layer, plan, q = make()
+    want = plan.run(q, layer)
+    c_q, c_out = (((ctypes.c_float * 32) * 4) * 1)(), (((ctypes.c_float * 32) * 4) * 1)()
+    np.asarray(c_q)[:] = q
+    plan.update((ctypes.c_int32 * 2)(0, 1), ((ctypes.c_int32 * 2) * 1)((0, 1)), (ctypes.c_int32 * 1)(32), n_pages=4)
+    assert plan.run(c_q, layer, out=c_out) is c_out
+    np.testing.assert_array_equal(np.asarray(c_out), want)
+    with pytest.raises(octavo.InvalidArgument, match=r"q: is float32\[4, 32\]"):
+        plan.run(c_q[0], layer)
+
+
+def test_dlpack_where_the_buffer_is_of_no_use():
+    """As of an array of jax that lies on a GPU, or is of bfloat16."""
+    layer, plan, q = make()
+    want, out = plan.run(q, layer), np.empty_like(q)
+
+    class Lends:
+        def __dlpack__(self, **how):
+            return q.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return q.__dlpack_device__()
+
+    class Closed(Lends, mmap.mmap):   # its buffer raises
+        pass
+
+    class Letters(Lends, array.array):   # its buffer is of elements that are none of ours
+        pass
+
+    closed = Closed(-1, 16)
+    closed.close()
+    with pytest.raises(ValueError):
+        memoryview(closed)
+    assert memoryview(Letters("u", "ab")).format not in "fedbBhHiIlLqQ?"
+    for lent in (closed, Letters("u", "ab")):
+        out[:] = 9
+        np.testing.assert_array_equal(plan.run(lent, layer, out=out), want)
+    plain = mmap.mmap(-1, 16)
+    plain.close()
+    for x in (plain, array.array("u", "ab")):
+        with pytest.raises(TypeError, match="q: "):
+            plan.run(x, layer, out=out)
 
 
 def test_nothing_leaks():

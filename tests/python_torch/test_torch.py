@@ -133,6 +133,9 @@ def test_operators_hold_to_their_schema_and_fakes(device):
 def test_pages_are_shared_and_8_bit_types_cross():
     step = Step(FORMATS["e4m3"], "cpu")
     bits, named = torch.from_dlpack(step.kv.layer.k.bits()), torch.from_dlpack(step.kv.layer.k)
+    assert torch.from_dlpack(step.kv.layer.k.bits(), device="cpu").data_ptr() == bits.data_ptr()
+    with pytest.raises(BufferError):
+        torch.from_dlpack(step.kv.layer.k.bits(), copy=True)
     assert bits.dtype == torch.uint8 and named.dtype == torch.float8_e4m3fn and named.data_ptr() == bits.data_ptr()
     k, v = (torch.zeros(PAGES, 16, HEADS, DIM, dtype=torch.float8_e4m3fn) for _ in "kv")
     mine = octavo.torch.KV(octavo.KVLayer(step.spec, k, v, k_scale=0.03, v_scale=torch.tensor([0.02])))

@@ -24,17 +24,6 @@ const char *device_name(int32_t type)
     }
 }
 
-bool reaches(const Device &from, const Device &memory)
-{
-    if (memory.type == DL_CUDA_MANAGED) {
-        return from.type == DL_CPU || from.type == DL_CUDA;
-    }
-    if (!from.gpu()) {
-        return memory.type == DL_CPU || memory.type == DL_CUDA_HOST || memory.type == DL_ROCM_HOST;
-    }
-    return memory.type == from.type && memory.id == from.id;
-}
-
 const char *element_name(uint8_t code, uint8_t bits, char *text, size_t size)
 {
     static const char *const names[] = { "int", "uint", "float", "opaque", "bfloat", "complex", "bool" };
@@ -110,12 +99,31 @@ std::string attribute_text(nb::handle object, const char *name)
     return words != nullptr ? words : "";
 }
 
+/* Whether an object whose buffer is refused, or holds elements that no buffer can name, lends its memory by DLPack: jax's arrays do. NumPy's own do
+ * not for the types that its buffers lack. */
+bool other_door(nb::handle object)
+{
+    static PyObject *const ndarray = nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr();   /* for the life of the process */
+    return !nb::isinstance(object, nb::handle(ndarray)) && nb::hasattr(object, "__dlpack__");
+}
+
 struct Format { char letter; uint8_t code; };
 const Format formats[] = {
     { 'f', DL_FLOAT }, { 'e', DL_FLOAT }, { 'd', DL_FLOAT }, { 'b', DL_INT },  { 'B', DL_UINT }, { 'h', DL_INT },  { 'H', DL_UINT },
     { 'i', DL_INT },   { 'I', DL_UINT },  { 'l', DL_INT },   { 'L', DL_UINT }, { 'q', DL_INT },  { 'Q', DL_UINT }, { '?', 6 },
 };
 
+}
+
+bool reaches(const Device &from, const Device &memory)
+{
+    if (memory.type == DL_CUDA_MANAGED) {
+        return from.type == DL_CPU || from.type == DL_CUDA;
+    }
+    if (!from.gpu()) {
+        return memory.type == DL_CPU || memory.type == DL_CUDA_HOST || memory.type == DL_ROCM_HOST;
+    }
+    return memory.type == from.type && memory.id == from.id;
 }
 
 std::string Device::text() const
@@ -156,8 +164,8 @@ Array::Array(nb::handle object, const char *name, const Device &device, Stream *
 {
     try {
         const Door &door = door_of(object.ptr());
-        if (door.buffer) {
-            take_buffer(object);
+        if (door.buffer && take_buffer(object)) {
+            /* its memory is lent until release() */
         } else if (!(door.exchange != nullptr && (!device.gpu() || stream == nullptr || !stream->given) && take_exchange(object, stream))) {
             take_dlpack(object, device, stream);
         }
@@ -192,13 +200,16 @@ void Array::release()
     }
 }
 
-void Array::take_buffer(nb::handle object)
+bool Array::take_buffer(nb::handle object)
 {
     nb::object bits;
     const char *special = nullptr;
     if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_RECORDS_RO) != 0) {
-        /* NumPy lends no array of ml_dtypes' types; its bits it does. */
         PyErr_Clear();
+        if (other_door(object)) {
+            return false;
+        }
+        /* NumPy lends no array of ml_dtypes' types; its bits it does. */
         static const struct { const char *name, *view; uint8_t code, bits; } others[] = {
             { "bfloat16", "uint16", DL_BFLOAT, 16 },
             { "float8_e4m3fn", "uint8", DL_E4M3FN, 8 },
@@ -239,17 +250,26 @@ void Array::take_buffer(nb::handle object)
             }
         }
     }
+    if (code_ == 255 && other_door(object)) {
+        release();
+        readonly_ = false;
+        return false;
+    }
     if (code_ == 255 || ndim_ > max_ndim) {
         PyErr_Format(PyExc_TypeError, code_ == 255 ? "%s: elements of format '%s' are not taken" : "%s: more than 8 axes", name_, format);
         throw nb::python_error();
     }
-    for (int i = 0; i < ndim_; i++) {
+    int64_t step = buffer_.itemsize;
+    for (int i = ndim_ - 1; i >= 0; i--) {
         shape_[i] = buffer_.shape[i];
-        if (buffer_.strides[i] % buffer_.itemsize != 0) {
+        const int64_t stride = buffer_.strides != nullptr ? buffer_.strides[i] : step;   /* ctypes tells none */
+        if (stride % buffer_.itemsize != 0) {
             refuse(name_, "its strides are no multiples of its elements");
         }
-        stride_[i] = buffer_.strides[i] / buffer_.itemsize;
+        stride_[i] = stride / buffer_.itemsize;
+        step *= shape_[i];
     }
+    return true;
 }
 
 static void take_tensor(const dl_tensor &t, void **data, int64_t *shape, int64_t *stride)
@@ -434,8 +454,12 @@ void capsule_dies(PyObject *capsule)
 
 }
 
-nb::object PoolArray::dlpack(nb::handle, nb::handle max_version) const
+nb::object PoolArray::dlpack(nb::handle max_version, nb::handle dl_device, nb::handle copy) const
 {
+    const bool copied = !copy.is_none() && nb::cast<bool>(nb::bool_(copy));
+    if (copied || (!dl_device.is_none() && (nb::cast<int32_t>(dl_device[0]) != device.type || nb::cast<int32_t>(dl_device[1]) != device.id))) {
+        throw nb::buffer_error("pages are lent where they lie; copy the array that you get");
+    }
     const Code c = code_of(dtype);
     const bool versioned = !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
     auto *e = new Export{ {}, shape, strides, owner };
@@ -484,8 +508,9 @@ void bind_array(nb::module_ &m)
     nb::class_<PoolArray>(m, "PoolArray",
                           "Memory of a pool, seen without a copy: numpy.asarray(a), torch.from_dlpack(a). It keeps the pool alive.\n\n"
                           "NumPy, which has no 8-bit floats and no bf16, sees their bits as uint8 and uint16; DLPack gives 8-bit floats by their codes of\n"
-                          "DLPack 1.1 unless the array is bits(). On a GPU the reader orders himself after whoever writes.")
-        .def("__dlpack__", [](const PoolArray &a, nb::handle stream, nb::handle max_version, nb::handle, nb::handle) { return a.dlpack(stream, max_version); },
+                          "DLPack 1.1 unless the array is bits(). On a GPU the reader orders himself after whoever writes. __dlpack__ with copy=True or another\n"
+                          "dl_device= raises BufferError: copy the array that you get.")
+        .def("__dlpack__", [](const PoolArray &a, nb::handle, nb::handle max_version, nb::handle dl_device, nb::handle copy) { return a.dlpack(max_version, dl_device, copy); },
              nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none())
         .def("__dlpack_device__", [](const PoolArray &a) { return nb::make_tuple(a.device.type, a.device.id); })
         .def_prop_ro("__array_interface__", &PoolArray::interface)
@@ -505,7 +530,7 @@ void bind_array(nb::module_ &m)
         }, "The same memory as unsigned integers: uint8, or uint16 for f16 and bf16. f32 stays f32.");
 }
 
-nb::object empty_like(nb::handle like, std::initializer_list<int64_t> shape, uint32_t dtype)
+nb::object empty_like(nb::handle like, std::initializer_list<int64_t> shape, uint32_t dtype, const Device &device)
 {
     nb::list list;
     for (int64_t n : shape) {
@@ -517,6 +542,9 @@ nb::object empty_like(nb::handle like, std::initializer_list<int64_t> shape, uin
             dtype == OCT_DTYPE_E4M3FN ? "float8_e4m3fn" : dtype == OCT_DTYPE_E4M3FNUZ ? "float8_e4m3fnuz" : "float8_e5m2";
         nb::object torch = nb::module_::import_("torch");
         return like.attr("new_empty")(dims, nb::arg("dtype") = torch.attr(name));
+    }
+    if (device.gpu()) {
+        refuse("out", "octavo makes arrays of NumPy and torch only; give out (and lse)");
     }
     const char *name = dtype == OCT_DTYPE_F32 ? "float32" : dtype == OCT_DTYPE_F16 ? "float16" : dtype == OCT_DTYPE_BF16 ? "uint16" : "uint8";
     nb::object type = nb::str(name);

@@ -26,6 +26,9 @@ struct Device {
     std::string text() const;
 };
 
+/* Whether what computes on one device takes memory that lies on another: pinned and managed memory is reached from the CPU too. */
+bool reaches(const Device &from, const Device &memory);
+
 /* Where a call's work is enqueued. `given`: the caller named a stream; else the stream that the arrays' own package works on is taken. */
 struct Stream {
     void *handle = nullptr;
@@ -50,6 +53,7 @@ public:
     int64_t shape(int axis) const { return shape_[axis]; }
     int64_t stride(int axis) const { return stride_[axis]; }   /* elements */
     void *data() const { return data_; }
+    const Device &device() const { return device_; }
     const char *name() const { return name_; }
     std::string text() const;                                  /* "float16[3, 4]" */
 
@@ -63,7 +67,7 @@ public:
 
 private:
     void release();
-    void take_buffer(nb::handle object);
+    bool take_buffer(nb::handle object);   /* false: the object is to be asked by DLPack */
     bool take_exchange(nb::handle object, Stream *stream);
     void take_dlpack(nb::handle object, const Device &device, const Stream *stream);
 
@@ -92,14 +96,14 @@ public:
     Device device;
     nb::object owner;
 
-    nb::object dlpack(nb::handle stream, nb::handle max_version) const;
+    nb::object dlpack(nb::handle max_version, nb::handle dl_device, nb::handle copy) const;
     nb::dict interface() const;
 };
 
 void bind_array(nb::module_ &m);
 
-/* An empty array of the package that `like` is of: NumPy's or torch's. */
-nb::object empty_like(nb::handle like, std::initializer_list<int64_t> shape, uint32_t dtype);
+/* An empty array of the package that `like` is of: NumPy's or torch's. Raises InvalidArgument for others on a GPU, where NumPy has no memory. */
+nb::object empty_like(nb::handle like, std::initializer_list<int64_t> shape, uint32_t dtype, const Device &device);
 
 }
 #endif

@@ -180,7 +180,7 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
     args.q_row_stride = aq.stride(0);
     args.q_head_stride = aq.stride(1);
 
-    nb::object out = out_given.is_none() ? empty_like(q, { rows, heads, (int64_t)spec.kv.dim_v }, spec.out_dtype) : nb::borrow(out_given);
+    nb::object out = out_given.is_none() ? empty_like(q, { rows, heads, (int64_t)spec.kv.dim_v }, spec.out_dtype, device) : nb::borrow(out_given);
     const Array ao(out, "out", device, &stream);
     ao.want_shape({ rows, heads, (int64_t)spec.kv.dim_v });
     ao.want_dtype(spec.out_dtype);
@@ -193,7 +193,7 @@ nb::object run_timed(Plan &p, nb::handle q, const Layer &kv, nb::handle out_give
     nb::object lse;
     std::optional<Array> al, aqs, aos, ak, am;
     if (!lse_given.is_none() || return_lse) {
-        lse = lse_given.is_none() ? empty_like(q, { rows, heads }, OCT_DTYPE_F32) : nb::borrow(lse_given);
+        lse = lse_given.is_none() ? empty_like(q, { rows, heads }, OCT_DTYPE_F32, device) : nb::borrow(lse_given);
         al.emplace(lse, "lse", device, &stream);
         al->want_shape({ rows, heads });
         al->want_dtype(OCT_DTYPE_F32);
@@ -316,8 +316,8 @@ nb::tuple merge_states(nb::handle v, nb::handle s, nb::handle out_given, nb::han
     as.want_shape({ av.shape(0), av.shape(1), av.shape(2) });
     as.want_dtype(OCT_DTYPE_F32);
     const int64_t rows = av.shape(0), heads = av.shape(2), dim = av.shape(3);
-    nb::object out = out_given.is_none() ? empty_like(v, { rows, heads, dim }, OCT_DTYPE_F32) : nb::borrow(out_given);
-    nb::object lse = lse_given.is_none() ? empty_like(v, { rows, heads }, OCT_DTYPE_F32) : nb::borrow(lse_given);
+    nb::object out = out_given.is_none() ? empty_like(v, { rows, heads, dim }, OCT_DTYPE_F32, context->device) : nb::borrow(out_given);
+    nb::object lse = lse_given.is_none() ? empty_like(v, { rows, heads }, OCT_DTYPE_F32, context->device) : nb::borrow(lse_given);
     const Array ao(out, "out", context->device, &stream), al(lse, "lse", context->device, &stream);
     ao.want_shape({ rows, heads, dim });
     ao.want_dtype(OCT_DTYPE_F32);
@@ -392,9 +392,9 @@ void bind_attn(nb::module_ &m)
              nb::sig("def run(self, q: object, kv: KVLayer, *, out: object = None, lse: object = None, return_lse: bool = False, q_scale: object = None, "
                      "out_scale: object = None, sink: object = None, mask: object = None, stream: object = None) -> object"),
              "Attention of the step's rows over one layer. Returns out, or (out, lse) with lse= or return_lse.\n\n"
-             "q: [rows, heads_q, dim] of q_dtype, last axis contiguous. out: [rows, heads_q, dim_v] of out_dtype, made if not given (like q's package;\n"
-             "NumPy has bf16 as uint16 and 8-bit floats as uint8 unless q is ml_dtypes'). Rows that see no key: out 0, lse -inf. lse: float32[rows,\n"
-             "heads_q], natural logarithm, sink included. q_scale, out_scale: float32[1] (a number on the CPU), for 8-bit q and out. sink:\n"
+             "q: [rows, heads_q, dim] of q_dtype, last axis contiguous. out: [rows, heads_q, dim_v] of out_dtype, made if not given (of NumPy\n"
+             "or torch, as q is; NumPy's are uint16/uint8 for bf16 and 8-bit floats unless q is ml_dtypes.bfloat16 and out is bf16). Rows that see no\n"
+             "key: out 0, lse -inf. lse: float32[rows, heads_q], natural logarithm, sink included. q_scale, out_scale: float32[1] (a number on the CPU), for 8-bit q and out. sink:\n"
              "float32[heads_q], -inf: as without. mask: uint32[rows, words]: bit t of a row's words says whether it sees key kv_len - n + t of its\n"
              "sequence, n being the sequence's own query rows. stream: as in update. The GIL is released. On a GPU it enqueues.\n"
              "Raises InvalidArgument, DeviceFault. Source: oct_attn_run, include/octavo/attn.h.")

@@ -271,6 +271,10 @@ nb::object kv_write(const Layer &kv, nb::handle k, nb::handle v, nb::handle slot
         refuse(where, "rope and positions go together");
     }
     if (rope != nullptr) {
+        const Device there = rope->factors != nullptr ? rope->factors->device() : device;
+        if (!reaches(device, there)) {
+            refuse(where, "rope's factors lie on %s; kv is on %s", there.text().c_str(), device.text().c_str());
+        }
         ap.emplace(positions, "positions", device, &stream);
         ap->want_int(DL_INT, 32);
         ap->want_shape({ n });
