@@ -239,6 +239,53 @@ def test_masks_are_held_to_the_step_that_runs():
     assert (out == 9).all()
 
 
+def attributes(call):
+    with pytest.raises(octavo.OctavoError) as e:
+        call()
+    assert str(e.value) == f"{e.value.where}: {e.value.text}"
+    return e.value.status, e.value.name, e.value.where, e.value.text
+
+
+@pytest.mark.parametrize("call, where, text", [
+    (lambda: octavo.quantize(np.ones(16, F32), "f16"), "dtype", "is f16; must be e4m3fn, e4m3fnuz, e5m2 or i8"),
+    (lambda: octavo.quantize(np.ones(16, F32), scale="layer"), "scale", "is 'layer'; must be numbers or \"token_head\""),
+    (lambda: octavo.quantize(np.ones((2, 3, 16), F32), scale=np.ones(2, F32)), "scale", "has shape [2]; must be a number, [3] or [3, 16]"),
+    (lambda: octavo.calibrate(np.ones((2, 16), F32)), "x", "has shape [2, 16]; must be [tokens, heads, dim] here"),
+    (lambda: octavo.calibrate(np.ones((2, 3, 16), F32), mode="page"), "mode", "is 'page'; must be layer, layer_head or channel"),
+    (lambda: octavo.dequantize(np.ones(16, F32)), "codes", "is float32; must be of one byte an element"),
+])
+def test_numbers_refuse_with_the_same_attributes(call, where, text):
+    assert attributes(call) == (1, "invalid_argument", where, text)
+
+
+def test_tables_say_what_was_asked_for():
+    table, twin = octavo.PageTable(4, 8, 2), octavo.TwinPageTable(4, 8, 4, 2, 4)
+    table.append(0, 6)
+    wrong = "an argument is wrong whatever the machine"
+    for call, where, text in (
+        (lambda: table.append(7, 3), "oct_kv_table_append", f"sequence 7, 3 tokens: {wrong}"),
+        (lambda: table.append(1, 99), "oct_kv_table_append", "sequence 1, 99 tokens: the pool has too few free pages"),
+        (lambda: table.free(7), "oct_kv_table_free", f"sequence 7: {wrong}"),
+        (lambda: table.slide(7), "oct_kv_table_slide", f"sequence 7: {wrong}"),
+        (lambda: table.truncate(0, 9), "oct_kv_table_truncate", f"sequence 0, 9 tokens: {wrong}"),
+        (lambda: table.share(0, 1, 9), "oct_kv_table_share", f"sequence 0 to sequence 1, 9 tokens: {wrong}"),
+        (lambda: twin.append(7, 3), "oct_kv_twin_append", f"sequence 7, 3 tokens: {wrong}"),
+        (lambda: twin.truncate(0, 9), "oct_kv_twin_truncate", f"sequence 0, 9 tokens: {wrong}"),
+        (lambda: twin.free(7), "oct_kv_twin_free", f"sequence 7: {wrong}"),
+    ):
+        assert attributes(call)[2:] == (where, text)
+    for tables in (table, twin.full, twin.window):   # none of them answers as for an empty one
+        for call in (lambda: tables.batch([0, 9]), lambda: tables.pages(9), lambda: tables.length(9)):
+            assert attributes(call) == (1, "invalid_argument", "sequence", "is 9; the table has no such sequence")
+    assert table.batch([0, 1])[1].tolist() == [6, 0] and table.pages_needed(9, 1) == -1
+
+
+def test_texts_that_are_cut_inside_a_character():
+    for extra in range(4):
+        status, _, where, text = attributes(lambda: octavo.KVFormat("x" * extra + "\N{EURO SIGN}" * 300))
+        assert (status, where) == (1, "dtype") and 'is "' + "x" * extra + "\N{EURO SIGN}" * 80 in text
+
+
 class Elsewhere:
     """An array of a GPU that nobody has: only its address is looked at."""
 

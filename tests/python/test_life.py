@@ -235,12 +235,17 @@ def test_the_gil_is_released_and_threads_share_a_plan():
 
 def test_exit_with_everything_alive_is_quiet():
     """No leak warning, no crash, whatever is still alive at the end of the process; a forked child makes its own context."""
-    program = ("import octavo, numpy as np, os\n"
+    program = ("import octavo, numpy as np, os, threading, time\n"
                "s = octavo.KVSpec(1, 16, k='f32'); l = octavo.KVPool(s, 1, 1).layer(0)\n"
                "octavo.kv_write(l, np.ones((1, 1, 16), 'f4'), np.ones((1, 1, 16), 'f4'), np.zeros(1, 'i4'))\n"
                "pid = os.fork()\n"
                "if pid == 0:\n"
                "    print(octavo.quantize(np.ones(3, 'f4')).tolist()); raise SystemExit(0)\n"
-               "os.waitpid(pid, 0)\n")
+               "os.waitpid(pid, 0)\n"
+               "def hold(pool, held):\n"
+               "    held.set(); time.sleep(60)\n"
+               "held = threading.Event()\n"
+               "threading.Thread(target=hold, args=(octavo.KVPool(s, 1, 1), held), daemon=True).start()\n"
+               "held.wait()\n")
     done = subprocess.run([sys.executable, "-B", "-W", "ignore::DeprecationWarning", "-c", program], capture_output=True, text=True, timeout=60, env=os.environ)
     assert done.returncode == 0 and done.stderr == "" and done.stdout == "[56, 56, 56]\n", done

@@ -164,8 +164,32 @@ def test_a_dead_plan_is_an_error_with_words():
     step = Step("bf16", "cpu")
     number = step.plan.number
     del step.plan
-    with pytest.raises(octavo.InvalidArgument, match="no Plan has the number"):
+    with pytest.raises(octavo.InvalidArgument, match="no Plan has the number") as e:
         torch.ops.octavo.attention(step.q, step.kv.order, number, step.kv.number, None, None, None, None)
+    assert e.value.where == "octavo.torch" and e.value.status == 1
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA GPU")
+def test_a_gpu_is_told_from_the_cpu_with_words():
+    step = Step("bf16", "cuda")
+
+    class Other:   # a package that octavo makes no arrays of
+        def __dlpack__(self, **how):
+            return step.q.__dlpack__(**how)
+
+        def __dlpack_device__(self):
+            return step.q.__dlpack_device__()
+
+    plan, layer = step.plan.plan, step.kv.layer
+    with pytest.raises(octavo.InvalidArgument, match="out: octavo makes arrays of NumPy and torch only; give out"):
+        plan.run(Other(), layer)
+    out = torch.empty_like(step.q)
+    assert plan.run(Other(), layer, out=out) is out
+    with pytest.raises(octavo.InvalidArgument, match="out: octavo makes arrays of NumPy and torch only; give out"):
+        plan.run(Other(), layer, out=out, return_lse=True)
+    here = octavo.Rope(64, factors=np.ones(32, np.float32))
+    with pytest.raises(octavo.InvalidArgument, match="rope's factors lie on cpu; kv is on cuda:0"):
+        octavo.kv_write(layer, step.k, step.v, step.slots, rope=here, positions=torch.zeros_like(step.slots))
 
 
 @pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA GPU")

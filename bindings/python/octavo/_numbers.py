@@ -17,7 +17,7 @@ _tables: dict[str, np.ndarray] = {}
 def _name(dtype: object) -> str:
     name = _octavo.KVFormat(dtype).dtype
     if name not in _LARGEST:
-        raise _octavo.InvalidArgument(f"dtype is {name}; must be e4m3fn, e4m3fnuz, e5m2 or i8")
+        _octavo._refuse("dtype", f"is {name}; must be e4m3fn, e4m3fnuz, e5m2 or i8")
     return name
 
 
@@ -56,7 +56,7 @@ def _hadamard(x: np.ndarray) -> np.ndarray:
 
 def _heads_view(x: np.ndarray) -> np.ndarray:
     if x.ndim != 3:
-        raise _octavo.InvalidArgument(f"x has shape {list(x.shape)}; must be [tokens, heads, dim] here")
+        _octavo._refuse("x", f"has shape {list(x.shape)}; must be [tokens, heads, dim] here")
     return x
 
 
@@ -72,7 +72,7 @@ def quantize(x: Any, dtype: object = "e4m3fn", scale: Any = 1.0, *, rotated: boo
     x = np.asarray(x)
     dynamic = isinstance(scale, str)
     if dynamic and scale != "token_head":
-        raise _octavo.InvalidArgument(f"scale is {scale!r}; must be numbers or \"token_head\"")
+        _octavo._refuse("scale", f"is {scale!r}; must be numbers or \"token_head\"")
     shape = x.shape
     if not dynamic and not rotated and np.ndim(scale) == 0 and x.ndim != 3 or x.ndim == 3 and not dynamic and not rotated and np.ndim(scale) == 0:
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -89,7 +89,7 @@ def quantize(x: Any, dtype: object = "e4m3fn", scale: Any = 1.0, *, rotated: boo
     else:
         numbers = np.asarray(scale, np.float32)
         if numbers.ndim > 0 and numbers.shape not in ((heads,), (heads, dim)):
-            raise _octavo.InvalidArgument(f"scale has shape {list(numbers.shape)}; must be a number, [{heads}] or [{heads}, {dim}]")
+            _octavo._refuse("scale", f"has shape {list(numbers.shape)}; must be a number, [{heads}] or [{heads}, {dim}]")
         if name == "i8" and numbers.ndim < 2:
             numbers = np.broadcast_to(numbers[:, None] if numbers.ndim == 1 else numbers, (heads, dim))
         mode = ("layer", "layer_head", "channel")[numbers.ndim]
@@ -114,7 +114,7 @@ def dequantize(codes: Any, dtype: object = "e4m3fn", scale: Any = 1.0, *, rotate
     name = _name(dtype)
     codes = np.ascontiguousarray(codes)
     if codes.dtype.itemsize != 1:
-        raise _octavo.InvalidArgument(f"codes is {codes.dtype}; must be of one byte an element")
+        _octavo._refuse("codes", f"is {codes.dtype}; must be of one byte an element")
     numbers = np.asarray(scale, np.float32)
     if numbers.ndim == 1 and codes.ndim > 1:
         numbers = numbers[:, None]
@@ -132,7 +132,7 @@ def calibrate(x: Any, dtype: object = "e4m3fn", mode: str = "layer", *, rotated:
     largest = _LARGEST[_name(dtype)]
     axes = {"layer": (0, 1, 2), "layer_head": (0, 2), "channel": (0,)}.get(mode)
     if axes is None:
-        raise _octavo.InvalidArgument(f"mode is {mode!r}; must be layer, layer_head or channel")
+        _octavo._refuse("mode", f"is {mode!r}; must be layer, layer_head or channel")
     x = np.asarray(_heads_view(np.asarray(x)), np.float32)
     x = np.abs(_hadamard(x) if rotated else x)
     amax = np.max(np.where(np.isfinite(x), x, np.float32(0)), axis=axes, initial=np.float32(0))

@@ -21,7 +21,7 @@ _known: weakref.WeakValueDictionary[int, KV | Plan] = weakref.WeakValueDictionar
 def _find(number, kind):
     found = _known.get(int(number))   # a SymInt where one function is compiled for a second plan
     if not isinstance(found, kind):
-        raise _octavo.InvalidArgument(f"octavo.torch: no {kind.__name__} has the number {number} any more; keep it alive as long as what was compiled with it")
+        _octavo._refuse("octavo.torch", f"no {kind.__name__} has the number {number} any more; keep it alive as long as what was compiled with it")
     return found
 
 

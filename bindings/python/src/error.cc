@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace nb = nanobind;
 
@@ -36,6 +37,16 @@ const char base_doc[] =
     "status: the number of the outcome (oct_status); name: \"invalid_argument\", \"unsupported\", \"out_of_memory\", \"out_of_pages\",\n"
     "\"device_fault\", ...; text: the argument, what it is and what it must be; where: the function that found it.";
 
+/* A text that was cut to fit may end inside a character. */
+nb::object words_of(const char *words)
+{
+    nb::object text = nb::steal(PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
+    if (!text.is_valid()) {
+        throw nb::python_error();
+    }
+    return text;
+}
+
 }
 
 void raise(oct_status status, const char *text, const char *where)
@@ -43,15 +54,16 @@ void raise(oct_status status, const char *text, const char *where)
     const size_t index = (size_t)status < n_classes ? (size_t)status : 0;
     PyObject *type = classes[index].type;
     const char *words = text != nullptr && text[0] != 0 ? text : oct_status_message(status);
-    nb::object message = nb::steal(where != nullptr && where[0] != 0 ? PyUnicode_FromFormat("%s: %s", where, words) : PyUnicode_FromString(words));
+    const nb::object text_given = words_of(words), place = words_of(where != nullptr ? where : "");
+    nb::object message = where != nullptr && where[0] != 0 ? nb::steal(PyUnicode_FromFormat("%U: %U", place.ptr(), text_given.ptr())) : text_given;
     nb::object error = nb::steal(PyObject_CallFunctionObjArgs(type, message.ptr(), nullptr));
     if (!error.is_valid()) {
         throw nb::python_error();
     }
     error.attr("status") = (int)status;
     error.attr("name") = oct_status_name(status);
-    error.attr("text") = words;
-    error.attr("where") = where != nullptr ? where : "";
+    error.attr("text") = text_given;
+    error.attr("where") = place;
     PyErr_SetObject(type, error.ptr());
     throw nb::python_error();
 }

@@ -37,10 +37,27 @@ struct Tables {
     const oct_kv_table *table;
 };
 
-void done(oct_status status, const char *where)
+/* `numbers`: what was asked for, put into words only when it failed. */
+void done(oct_status status, const char *where, const char *format, std::initializer_list<int64_t> numbers)
 {
-    if (status != OCT_OK) {
-        raise(status, nullptr, where);
+    if (status == OCT_OK) {
+        return;
+    }
+    std::string text;
+    const int64_t *number = numbers.begin();
+    for (const char *c = format; *c != 0; c++) {
+        text += *c == '#' ? std::to_string(*number++) : std::string(1, *c);
+    }
+    raise(status, (text + ": " + oct_status_message(status)).c_str(), where);
+}
+
+const char of_one[] = "sequence #", of_tokens[] = "sequence #, # tokens", of_two[] = "sequence # to sequence #, # tokens";
+
+/* The C table answers for a sequence that it does not have as for an empty one. */
+void want_sequence(const oct_kv_table *table, uint32_t sequence)
+{
+    if (oct_kv_table_pages_needed(table, sequence, 0) < 0) {
+        refuse("sequence", "is %lld; the table has no such sequence", (long long)sequence);
     }
 }
 
@@ -63,6 +80,7 @@ nb::list copies_list(const oct_kv_copy *copies, uint32_t n)
 
 nb::object pages_of(const oct_kv_table *table, uint32_t sequence)
 {
+    want_sequence(table, sequence);
     uint32_t n = 0;
     const int32_t *pages = oct_kv_table_pages(table, sequence, &n);
     int32_t *data;
@@ -73,11 +91,17 @@ nb::object pages_of(const oct_kv_table *table, uint32_t sequence)
     return array;
 }
 
+uint32_t length_of(const oct_kv_table *table, uint32_t sequence)
+{
+    want_sequence(table, sequence);
+    return oct_kv_table_length(table, sequence);
+}
+
 nb::dict stats_of(const oct_kv_table *table)
 {
     oct_kv_table_stats s = {};
     s.struct_size = sizeof(s);
-    done(oct_kv_table_stats_get(table, &s), "oct_kv_table_stats_get");
+    done(oct_kv_table_stats_get(table, &s), "oct_kv_table_stats_get", "the table's counts", {});
     nb::dict d;
     d["sequences"] = s.n_sequences;
     d["pages"] = s.n_pages;
@@ -94,6 +118,7 @@ nb::tuple batch_of(const oct_kv_table *table, const std::vector<uint32_t> &seque
 {
     uint32_t widest = 1;
     for (uint32_t s : sequences) {
+        want_sequence(table, s);
         uint32_t n = 0;
         (void)oct_kv_table_pages(table, s, &n);
         widest = n > widest ? n : widest;
@@ -117,7 +142,7 @@ void bind_page(nb::module_ &m)
 {
     nb::class_<Tables>(m, "PageTableView", "One of a twin's two tables, to be read.")
         .def("pages", [](const Tables &t, uint32_t sequence) { return pages_of(t.table, sequence); }, nb::arg("sequence"), "int32[pages], from key 0 on.")
-        .def("length", [](const Tables &t, uint32_t sequence) { return oct_kv_table_length(t.table, sequence); }, nb::arg("sequence"))
+        .def("length", [](const Tables &t, uint32_t sequence) { return length_of(t.table, sequence); }, nb::arg("sequence"))
         .def("refcount", [](const Tables &t, int32_t page) { return oct_kv_table_refcount(t.table, page); }, nb::arg("page"))
         .def("batch", [](const Tables &t, const std::vector<uint32_t> &s) { return batch_of(t.table, s); }, nb::arg("sequences"),
              "(block_table, seq_lens) of some sequences, for AttentionPlan.update.")
@@ -145,25 +170,25 @@ void bind_page(nb::module_ &m)
             uint32_t n_copies = 0;
             int32_t *slots;
             nb::object array = int32_array(n_tokens, &slots);
-            done(oct_kv_table_append(t.table, sequence, n_tokens, slots, &copy, &n_copies), "oct_kv_table_append");
+            done(oct_kv_table_append(t.table, sequence, n_tokens, slots, &copy, &n_copies), "oct_kv_table_append", of_tokens, { sequence, n_tokens });
             return nb::make_tuple(array, copies_list(&copy, n_copies));
         }, nb::arg("sequence"), nb::arg("n_tokens"),
              "Makes room for n_tokens more. Returns (slots int32[n_tokens], copies): copies is a list of (source, target) pages for KVPool.copy_page,\n"
              "before the write. All or nothing. Raises OutOfPages, OutOfMemory, InvalidArgument.")
         .def("pages_needed", [](const Table &t, uint32_t sequence, uint32_t n_tokens) { return oct_kv_table_pages_needed(t.table, sequence, n_tokens); },
              nb::arg("sequence"), nb::arg("n_tokens"), "Pages that an append would take now; -1 for an unknown sequence.")
-        .def("share", [](Table &t, uint32_t source, uint32_t target, uint32_t n) { done(oct_kv_table_share(t.table, source, target, n), "oct_kv_table_share"); },
+        .def("share", [](Table &t, uint32_t source, uint32_t target, uint32_t n) { done(oct_kv_table_share(t.table, source, target, n), "oct_kv_table_share", of_two, { source, target, n }); },
              nb::arg("source"), nb::arg("target"), nb::arg("n_tokens"), "The empty sequence `target` becomes a copy of the first n_tokens of `source`, sharing its pages.")
-        .def("truncate", [](Table &t, uint32_t s, uint32_t n) { done(oct_kv_table_truncate(t.table, s, n), "oct_kv_table_truncate"); }, nb::arg("sequence"), nb::arg("n_tokens"),
+        .def("truncate", [](Table &t, uint32_t s, uint32_t n) { done(oct_kv_table_truncate(t.table, s, n), "oct_kv_table_truncate", of_tokens, { s, n }); }, nb::arg("sequence"), nb::arg("n_tokens"),
              "Cuts the sequence to n_tokens and frees the pages past it.")
-        .def("free", [](Table &t, uint32_t s) { done(oct_kv_table_free(t.table, s), "oct_kv_table_free"); }, nb::arg("sequence"))
-        .def("slide", [](Table &t, uint32_t s) { done(oct_kv_table_slide(t.table, s), "oct_kv_table_slide"); }, nb::arg("sequence"),
+        .def("free", [](Table &t, uint32_t s) { done(oct_kv_table_free(t.table, s), "oct_kv_table_free", of_one, { s }); }, nb::arg("sequence"))
+        .def("slide", [](Table &t, uint32_t s) { done(oct_kv_table_slide(t.table, s), "oct_kv_table_slide", of_one, { s }); }, nb::arg("sequence"),
              "With a window: gives back the pages that no query at position >= length can see.")
         .def("pages", [](const Table &t, uint32_t s) { return pages_of(t.table, s); }, nb::arg("sequence"), "int32[pages], from key 0 on; -1 where given back.")
-        .def("length", [](const Table &t, uint32_t s) { return oct_kv_table_length(t.table, s); }, nb::arg("sequence"), "Tokens.")
+        .def("length", [](const Table &t, uint32_t s) { return length_of(t.table, s); }, nb::arg("sequence"), "Tokens.")
         .def("refcount", [](const Table &t, int32_t page) { return oct_kv_table_refcount(t.table, page); }, nb::arg("page"))
         .def("batch", [](const Table &t, const std::vector<uint32_t> &s) { return batch_of(t.table, s); }, nb::arg("sequences"),
-             "(block_table int32[n, widest], seq_lens int32[n]) of some sequences, for AttentionPlan.update.")
+             "(block_table int32[n, widest], seq_lens int32[n]) of some sequences, for AttentionPlan.update. Raises InvalidArgument for one that the table does not have.")
         .def("stats", [](const Table &t) { return stats_of(t.table); }, "Counts: sequences, pages, free, used, shared, tokens, copied.");
 
     nb::class_<Twin>(m, "TwinPageTable",
@@ -189,14 +214,14 @@ void bind_page(nb::module_ &m)
             uint32_t n_copies[2] = { 0, 0 };
             int32_t *full, *window;
             nb::object slots = int32_array(n_tokens, &full), slots_window = int32_array(n_tokens, &window);
-            done(oct_kv_twin_append(t.twin, sequence, n_tokens, full, window, copies, n_copies), "oct_kv_twin_append");
+            done(oct_kv_twin_append(t.twin, sequence, n_tokens, full, window, copies, n_copies), "oct_kv_twin_append", of_tokens, { sequence, n_tokens });
             return nb::make_tuple(slots, slots_window, copies_list(&copies[0], n_copies[0]), copies_list(&copies[1], n_copies[1]));
         }, nb::arg("sequence"), nb::arg("n_tokens"), "Returns (slots, slots_window, copies, copies_window), as PageTable.append.")
-        .def("share", [](Twin &t, uint32_t source, uint32_t target, uint32_t n) { done(oct_kv_twin_share(t.twin, source, target, n), "oct_kv_twin_share"); },
+        .def("share", [](Twin &t, uint32_t source, uint32_t target, uint32_t n) { done(oct_kv_twin_share(t.twin, source, target, n), "oct_kv_twin_share", of_two, { source, target, n }); },
              nb::arg("source"), nb::arg("target"), nb::arg("n_tokens"))
-        .def("truncate", [](Twin &t, uint32_t s, uint32_t n) { done(oct_kv_twin_truncate(t.twin, s, n), "oct_kv_twin_truncate"); }, nb::arg("sequence"), nb::arg("n_tokens"))
-        .def("free", [](Twin &t, uint32_t s) { done(oct_kv_twin_free(t.twin, s), "oct_kv_twin_free"); }, nb::arg("sequence"))
-        .def("slide", [](Twin &t, uint32_t s) { done(oct_kv_twin_slide(t.twin, s), "oct_kv_twin_slide"); }, nb::arg("sequence"))
+        .def("truncate", [](Twin &t, uint32_t s, uint32_t n) { done(oct_kv_twin_truncate(t.twin, s, n), "oct_kv_twin_truncate", of_tokens, { s, n }); }, nb::arg("sequence"), nb::arg("n_tokens"))
+        .def("free", [](Twin &t, uint32_t s) { done(oct_kv_twin_free(t.twin, s), "oct_kv_twin_free", of_one, { s }); }, nb::arg("sequence"))
+        .def("slide", [](Twin &t, uint32_t s) { done(oct_kv_twin_slide(t.twin, s), "oct_kv_twin_slide", of_one, { s }); }, nb::arg("sequence"))
         .def("map", [](const Twin &t, nb::handle slots) {
             const Array given(slots, "slots", Device(), nullptr);
             given.want_int(DL_INT, 32);
@@ -204,7 +229,7 @@ void bind_page(nb::module_ &m)
             given.want_contiguous();
             int32_t *mapped;
             nb::object array = int32_array(given.shape(0), &mapped);
-            done(oct_kv_twin_map(t.twin, (const int32_t *)given.data(), given.shape(0), mapped), "oct_kv_twin_map");
+            done(oct_kv_twin_map(t.twin, (const int32_t *)given.data(), given.shape(0), mapped), "oct_kv_twin_map", "# slots", { given.shape(0) });
             return array;
         }, nb::arg("slots"), "int32[n]: the window pool's slot of each full-pool slot; -1 where the window has let it go.")
         .def_prop_ro("full", [](const Twin &t) { return Tables{ oct_kv_twin_full(t.twin) }; }, nb::keep_alive<0, 1>())
