@@ -162,6 +162,17 @@ def test_dlpack_where_the_buffer_is_of_no_use():
             plan.run(x, layer, out=out)
 
 
+def test_equal_specs_and_formats_are_one_key():
+    def spec(**more):
+        return octavo.KVSpec(2, 32, **dict(k=octavo.KVFormat("e4m3fn", "token_head")) | more)
+    a, b = spec(), spec()
+    assert a == b and hash(a) == hash(b) and a.k == b.v and hash(a.k) == hash(b.v) and len({a, b, a.k, b.k, b.v}) == 2
+    for other in (spec(layout="HND"), spec(page_size=8), spec(dim_v=16), spec(v="bf16"), spec(k=octavo.KVFormat("e4m3fn", "token_head", scale_dtype="f32"))):
+        assert a != other and other not in {a}
+    assert a.k != octavo.KVFormat("e4m3fn", "token_head", rotated=True) and a != a.k and a != None and a.k != "e4m3fn"   # noqa: E711
+    assert octavo.KVPool(a, 1, 1).layer(0).spec == a and hash(octavo.KVPool(a, 1, 1).spec) == hash(a)
+
+
 def test_nothing_leaks():
     layer, plan, q = make()
     out = np.empty_like(q)

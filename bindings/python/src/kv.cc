@@ -338,6 +338,17 @@ std::string write_explain(const Spec &spec, nb::handle src_dtype, uint32_t forma
     return text;
 }
 
+/* Both structs are of uint32_t alone: no bytes between them that nobody sets. */
+static_assert(sizeof(oct_kv_format) == 4 * sizeof(uint32_t) && sizeof(oct_kv_spec) == 6 * sizeof(uint32_t) + 2 * sizeof(oct_kv_format), "padding is compared");
+
+template <typename Whole, typename Part> bool same(const Part &a, nb::handle given, Part Whole::*part)
+{
+    Whole *b;
+    return nb::try_cast<Whole *>(given, b) && b != nullptr && memcmp(&a, &(b->*part), sizeof(a)) == 0;
+}
+
+template <typename Part> Py_hash_t hash_of(const Part &part) { return nb::hash(nb::bytes((const char *)&part, sizeof(part))); }
+
 std::string format_text(const oct_kv_format &f)
 {
     std::string s = std::string("KVFormat(\"") + oct_dtype_name(f.dtype) + "\", \"" + scale_modes[f.scale_mode] + "\"";
@@ -400,6 +411,8 @@ void bind_kv(nb::module_ &m)
         .def_prop_ro("dtype", [](const Format &f) { return oct_dtype_name(f.format.dtype); })
         .def_prop_ro("scale", [](const Format &f) { return scale_modes[f.format.scale_mode]; })
         .def_prop_ro("rotated", [](const Format &f) { return f.format.rotated != 0; })
+        .def("__eq__", [](const Format &a, nb::handle b) { return same(a.format, b, &Format::format); }, nb::arg("other").none())
+        .def("__hash__", [](const Format &f) { return hash_of(f.format); })
         .def("__repr__", [](const Format &f) { return format_text(f.format); });
 
     nb::class_<Spec>(m, "KVSpec",
@@ -432,10 +445,8 @@ void bind_kv(nb::module_ &m)
         .def_prop_ro("v", [](const Spec &s) { return Format{ s.spec.v }; })
         .def_prop_ro("layout", [](const Spec &s) { return layouts[s.spec.layout]; })
         .def_prop_ro("page_bytes", [](const Spec &s) { return oct_kv_page_bytes(&s.spec); }, "Of one page of one layer: K, V and dynamic scales.")
-        .def("__eq__", [](const Spec &a, nb::handle b) {
-            Spec *other;
-            return nb::try_cast<Spec *>(b, other) && other != nullptr && memcmp(&a.spec, &other->spec, sizeof(a.spec)) == 0;
-        }, nb::arg("other").none())
+        .def("__eq__", [](const Spec &a, nb::handle b) { return same(a.spec, b, &Spec::spec); }, nb::arg("other").none())
+        .def("__hash__", [](const Spec &s) { return hash_of(s.spec); })
         .def("__repr__", [](const Spec &s) {
             return "KVSpec(heads=" + std::to_string(s.spec.heads) + ", dim=" + std::to_string(s.spec.dim_k) + ", dim_v=" + std::to_string(s.spec.dim_v) + ", page_size=" +
                 std::to_string(s.spec.page_size) + ", k=" + format_text(s.spec.k) + ", v=" + format_text(s.spec.v) + ", layout=\"" + layouts[s.spec.layout] + "\")";
