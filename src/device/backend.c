@@ -99,6 +99,11 @@ oct_status oct__backend_plan_update(oct__backend_plan *plan, const oct_attn_spec
     oct__dev_batch packed;
     oct__dev_pack_batch(spec, batch, &packed);
     oct__dev_pack_plan(&driver->chip, spec, &packed, &plan->workspace, plan->memory, &params, &launch);
+    for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {   /* what a run does not launch must not be planned: a step of it is too large, as a whole */
+        if (!oct__dev_may_have(spec, &plan->workspace, op)) {
+            params.op[op].max_tasks = 0;
+        }
+    }
     const oct_status status = driver->table->launch(driver, &launch, &params, sizeof(params), batch->stream);
     if (status == OCT_OK) {
         plan->batch = packed;

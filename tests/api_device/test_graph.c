@@ -202,6 +202,55 @@ static void I1_a_replay_follows_lengths_pages_and_scales(void **state)
     }
 }
 
+/* A plan of decodes alone launches no extend; a replay that finds one in the metadata is too large a step, as a whole, and says so. */
+static void a_replay_beyond_max_rows_writes_nothing(void **state)
+{
+    enum { ROWS = 20, HEADS = 3, DIM = 32 };
+    (void)state;
+    problem p, before;
+    device_problem d;
+    oct_plan *plan;
+    oct_error error = OCT_ERROR_INIT;
+    problem_shape s = problem_plain(4010);
+    s.heads = 1;
+    s.heads_q = HEADS;
+    s.dim_k = s.dim_v = DIM;
+    problem_lengths(&s, 2, (int32_t[]){ ROWS, 1 }, (int32_t[]){ 60, 30 });
+    assert_int_equal(problem_make(&p, &s), 0);
+    assert_int_equal(problem_make(&before, &s), 0);
+    problem_blank(&p);
+    problem_blank(&before);
+    device_problem_send(&d, g.context, g.stream, &p, NULL);
+    must(d.arrays.status, "sending");
+    const int32_t few[] = { 0, 4, 5 };
+    send_ints(d.batch.qo_indptr, few, 3);
+    d.spec.max_rows = 5;
+    must(oct_plan_create(g.context, &d.spec, &plan, &error), error.text);
+    must(oct_device_wait(g.context, g.stream), "wait");
+    gpu_capture_begin(&g, g.stream);
+    must(oct_plan_update(plan, &d.batch, &error), error.text);
+    must(oct_attn_run(plan, &d.args), "oct_attn_run");
+    void *graph = gpu_capture_end(&g, g.stream);
+    send_ints(d.batch.qo_indptr, p.qo_indptr, 3);
+    gpu_graph_launch(&g, graph, g.stream);
+    assert_int_equal(oct_plan_status(plan, g.stream, &error), OCT_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "the step is larger than spec.max_sequences 2, max_rows 5, max_keys 60"));
+    must(oct_device_copy_out(g.context, p.out.at, d.args.out, p.out.size_bytes, g.stream), "copy_out");
+    must(oct_device_wait(g.context, g.stream), "wait");
+    assert_memory_equal(p.out.at, before.out.at, p.out.size_bytes);   /* the decode beside it neither */
+    /* A step that fits runs again. */
+    send_ints(d.batch.qo_indptr, few, 3);
+    gpu_graph_launch(&g, graph, g.stream);
+    must(oct_plan_status(plan, g.stream, &error), error.text);
+    must(oct_device_copy_out(g.context, p.out.at, d.args.out, p.out.size_bytes, g.stream), "copy_out");
+    must(oct_device_wait(g.context, g.stream), "wait");
+    assert_memory_not_equal(p.out.at, before.out.at, (size_t)(few[1] * HEADS * DIM) * sizeof(float));
+    oct_plan_destroy(plan);
+    device_problem_drop(&d);
+    problem_drop(&before);
+    problem_drop(&p);
+}
+
 /* A write is legal in a capture too, checked or not; what is not says so and leaves the capture whole. */
 static void captures_take_steps_only(void **state)
 {
@@ -285,6 +334,7 @@ int main(int argc, char **argv)
     oracle_init();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(I1_a_replay_follows_lengths_pages_and_scales),
+        cmocka_unit_test(a_replay_beyond_max_rows_writes_nothing),
         cmocka_unit_test(captures_take_steps_only),
     };
     return cmocka_run_group_tests(tests, open_gpu, close_gpu);
