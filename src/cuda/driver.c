@@ -260,7 +260,7 @@ static oct_status find_entries(cuda *c, const char *library, oct_error *error)
     c->field = (int (*) arguments)oct__library_find(c->library, symbol);                                                                \
     if (c->field == NULL) {                                                                                                             \
         oct__library_close(c->library);                                                                                                 \
-        return oct__error_set(error, OCT_UNSUPPORTED, where, "%s lacks %s; a driver of version 450 or newer has it", names[0], symbol); \
+        return oct__error_set(error, OCT_UNSUPPORTED, where, "%s lacks %s; a driver of version 580 or newer is needed", names[0], symbol); \
     }
     ENTRIES(FIND)
 #undef FIND
@@ -347,8 +347,10 @@ static oct_status load(cuda *c, const oct__dev_code *code, oct_error *error)
     if (result != 0) {
         c->module = NULL;
         const bool is_memory = result == OCT__DRIVER_ERROR_OUT_OF_MEMORY;
-        return oct__error_set(error, is_memory ? OCT_OUT_OF_MEMORY : OCT_UNSUPPORTED, where, "%s does not take %s: %s %s", c->base.device, code->name,
-                              name_of(c, result), log);
+        /* INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION: what a driver older than the compiler says. */
+        const bool is_old = result == 200 || result == 209 || result == 218 || result == 222;
+        return oct__error_set(error, is_memory ? OCT_OUT_OF_MEMORY : OCT_UNSUPPORTED, where, "%s does not take %s: %s%s%s%s", c->base.device, code->name,
+                              name_of(c, result), is_old ? " (a driver of version 580 or newer takes it)" : "", log[0] != '\0' ? " " : "", log);
     }
     bool has_own = code->kind == OCT__DEV_CODE_CUBIN;
     for (int i = 0; i < (has_own ? KERNELS : OCT__DEV_KERNELS); i++) {

@@ -140,6 +140,28 @@ static void keeps_the_compilers_log(void **state)
     driver_cases_double->reset(NULL);
 }
 
+/* A driver that is too old for the code: which one takes it. Where something else is wrong, none would. */
+static void names_the_driver_that_is_needed(void **state)
+{
+    static const struct { int error, is_old; } kinds[] = { { 200, 1 }, { 209, 1 }, { 218, 1 }, { 222, 1 }, { 300, 0 }, { 2, 0 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const oct__driver_options options = { .library = driver_cases_path };
+        oct_error error = OCT_ERROR_INIT;
+        oct__driver *d = NULL;
+        driver_cases_double->reset(NULL);
+        driver_cases_double->plan_failure("cuModuleLoadDataEx", 1, kinds[i].error);
+        assert_int_equal(vendor.open(&options, &d, &error), kinds[i].error == 2 ? OCT_OUT_OF_MEMORY : OCT_UNSUPPORTED);
+        assert_int_equal(strstr(error.text, " (a driver of version 580 or newer takes it)") != NULL, kinds[i].is_old);
+    }
+    driver_cases_double->reset(NULL);
+    const oct__driver_options lacking = { .library = driver_cases_lacking };
+    oct_error error = OCT_ERROR_INIT;
+    oct__driver *d = NULL;
+    assert_int_equal(vendor.open(&lacking, &d, &error), OCT_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "lacks cuDeviceGetCount; a driver of version 580 or newer is needed"));
+}
+
 /* Whatever context a thread works in, it finds it again; the library's is its own affair. */
 static void leaves_the_callers_context(void **state)
 {
@@ -179,6 +201,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest own[] = {
         cmocka_unit_test(chooses_code), cmocka_unit_test(tells_the_memorys_speed), cmocka_unit_test(keeps_the_compilers_log),
+ cmocka_unit_test(names_the_driver_that_is_needed),
         cmocka_unit_test(leaves_the_callers_context),
     };
     return driver_cases_main(&vendor, "libcuda.so.1", own, sizeof own / sizeof own[0], argc, argv);
