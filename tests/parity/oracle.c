@@ -353,12 +353,15 @@ double oracle_score_norm(const oracle_attn *problem, int64_t batch_row, uint32_t
             squares += q[d] * k[d] * q[d] * k[d];
         }
         s *= (double)spec->sm_scale;
-        if (spec->softcap > 0.0f)
+        double slope = 1.0;   /* of the cap: what an error of the raw score leaves */
+        if (spec->softcap > 0.0f) {
             s = (double)spec->softcap * tanh(s / (double)spec->softcap);
+            slope -= s / (double)spec->softcap * (s / (double)spec->softcap);
+        }
         const double keep = s > m ? exp(m - s) : 1.0, p = s > m ? 1.0 : exp(s - m);
         m = fmax(m, s);
         z = z * keep + p;
-        norm = norm * keep + p * sqrt(squares) * fabs((double)spec->sm_scale);
+        norm = norm * keep + p * slope * sqrt(squares) * fabs((double)spec->sm_scale);
     }
     return z > 0.0 ? norm / z : 0.0;
 }

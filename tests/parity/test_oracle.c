@@ -159,6 +159,33 @@ static void attention_of_two_keys(void **state)
     problem_drop(&p);
 }
 
+/* One key of score 2 by hand: an error of q moves the score as it is, or by the slope of the cap there. */
+static void score_norms_know_the_cap(void **state)
+{
+    double key[64] = { 2.0 };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const double cap = (double[]){ 0.0, 2.0, 0.5 }[i], t = cap > 0.0 ? tanh(2.0 / cap) : 0.0;
+        problem_shape s = problem_plain(4);
+        problem p;
+        s.heads_q = s.heads = 1;
+        s.k_dtype = s.v_dtype = OCT_DTYPE_F32;
+        s.k_scale_mode = s.v_scale_mode = OCT_SCALE_NONE;
+        s.q_dtype = OCT_DTYPE_F32;
+        s.sm_scale = 1.0;
+        s.softcap = cap;
+        s.kv_len[0] = 1;
+        assert_int_equal(problem_make(&p, &s), 0);
+        memset(p.q.at, 0, p.q.size_bytes);
+        *(float *)p.q.at = 1.0f;
+        problem_put(&p, ORACLE_K, 0, 0, 0, key);
+        assert_int_equal(problem_expect(&p), 0);
+        assert_non_null(p.expected.of);
+        assert_true(fabs(oracle_score_norm(p.expected.of, 0, 0) - 2.0 * (1.0 - t * t)) < 1e-6);
+        problem_drop(&p);
+    }
+}
+
 /* A right result is accepted in every output format; the same with one element moved by two bounds, or unwritten, is not. */
 static void comparison_sees_one_wrong_element(void **state)
 {
@@ -269,6 +296,7 @@ int main(void)
         cmocka_unit_test(rope_turns_pairs),
         cmocka_unit_test(visibility_counts_the_token_itself),
         cmocka_unit_test(attention_of_two_keys),
+        cmocka_unit_test(score_norms_know_the_cap),
         cmocka_unit_test(comparison_sees_one_wrong_element),
         cmocka_unit_test(crashes_and_failures_are_counted),
         cmocka_unit_test(guards_see_strays),
