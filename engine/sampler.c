@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <llama.h>
 
@@ -17,7 +18,15 @@ struct octe_sampler {
     llama_token_data *candidates;     /* [n_vocab] */
     uint32_t n_vocab;
     bool ignore_eog;
+    octe_logit_bias *bias;            /* [n_bias] by token */
+    uint32_t n_bias;
 };
+
+static int by_token(const void *a, const void *b)
+{
+    const int32_t x = ((const octe_logit_bias *)a)->token, y = ((const octe_logit_bias *)b)->token;
+    return (x > y) - (x < y);
+}
 
 /* Blanks are bounded: a model that likes them would write nothing else. */
 const char octe_grammar_json_object[] =
@@ -33,20 +42,18 @@ const char octe_grammar_json_object[] =
 static oct_status build_chain(octe_sampler *s, const octe_sampler_options *o)
 {
     s->chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
-    llama_logit_bias *const bias = o->n_bias > 0 ? malloc(o->n_bias * sizeof(*bias)) : NULL;
-    if (s->chain == NULL || (o->n_bias > 0 && bias == NULL)) {
-        free(bias);
+    /* Not libllama's: where a token is left out before, it looks for each biased one among all candidates. */
+    s->bias = o->n_bias > 0 ? malloc(o->n_bias * sizeof(*s->bias)) : NULL;
+    if (s->chain == NULL || (o->n_bias > 0 && s->bias == NULL)) {
         return OCT_OUT_OF_MEMORY;
+    }
+    if (o->n_bias > 0) {
+        memcpy(s->bias, o->bias, o->n_bias * sizeof(*s->bias));
+        qsort(s->bias, o->n_bias, sizeof(*s->bias), by_token);
+        s->n_bias = o->n_bias;
     }
     struct llama_sampler *links[8];
     int n = 0;
-    for (uint32_t i = 0; i < o->n_bias; i++) {
-        bias[i] = (llama_logit_bias){o->bias[i].token, o->bias[i].bias};
-    }
-    if (o->n_bias > 0) {
-        links[n++] = llama_sampler_init_logit_bias((int32_t)s->n_vocab, (int32_t)o->n_bias, bias);
-    }
-    free(bias);
     if (o->penalty_tokens > 0 && (o->frequency_penalty != 0.0f || o->presence_penalty != 0.0f)) {
         links[n++] = llama_sampler_init_penalties((int32_t)s->n_vocab, (int32_t)o->penalty_tokens, 1.0f, o->frequency_penalty, o->presence_penalty);
     }
@@ -73,7 +80,8 @@ static oct_status build_chain(octe_sampler *s, const octe_sampler_options *o)
             links[n++] = llama_sampler_init_min_p(o->min_p, 1);
         }
         links[n++] = llama_sampler_init_temp(o->temp);
-        links[n++] = llama_sampler_init_dist(o->seed);
+        /* libllama takes its default seed for none. */
+        links[n++] = llama_sampler_init_dist(o->seed != LLAMA_DEFAULT_SEED ? o->seed : 0x9E3779B9u);
     }
     for (int i = 0; i < n; i++) {
         if (links[i] == NULL) {
@@ -130,6 +138,7 @@ void octe_sampler_destroy(octe_sampler *s)
         llama_sampler_free(s->chain);
     }
     free(s->candidates);
+    free(s->bias);
     free(s);
 }
 
@@ -139,9 +148,13 @@ oct_status octe_sampler_sample(octe_sampler *s, const float *logits, uint32_t n_
     const uint32_t n = n_logits < s->n_vocab ? n_logits : s->n_vocab;
     size_t n_candidates = 0;
     /* What isn't finite never takes part: libllama's softmax would make every probability a NaN of it. */
-    for (uint32_t i = 0; i < n; i++) {
-        if (isfinite(logits[i]) && !(s->ignore_eog && octe_vocab_is_eog(s->vocab, (int32_t)i))) {
-            s->candidates[n_candidates++] = (llama_token_data){(llama_token)i, logits[i], 0.0f};
+    for (uint32_t i = 0, at = 0; i < n; i++) {
+        float logit = logits[i];
+        for (; at < s->n_bias && (uint32_t)s->bias[at].token == i; at++) {
+            logit += s->bias[at].bias;
+        }
+        if (isfinite(logit) && !(s->ignore_eog && octe_vocab_is_eog(s->vocab, (int32_t)i))) {
+            s->candidates[n_candidates++] = (llama_token_data){(llama_token)i, logit, 0.0f};
         }
     }
     if (n_candidates == 0) {

@@ -118,6 +118,37 @@ oct_status octe_vocab_tokenize(const octe_vocab *v, const char *text, size_t len
     return OCT_OK;
 }
 
+/* Places that begin as a special token does, by their first two bytes: never fewer than libllama finds, and in prose hardly more. */
+size_t octe_vocab_most_special(const octe_vocab *v, const char *text, size_t length)
+{
+    enum { PAIRS = 65536 };
+    static const int special = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED | LLAMA_TOKEN_ATTR_UNKNOWN;
+    bool *const begins = calloc(PAIRS, sizeof(*begins));
+    size_t n = 0;
+    if (begins == NULL) {
+        return length;
+    }
+    for (uint32_t i = 0; i < octe_vocab_size(v); i++) {
+        if (((int)llama_vocab_get_attr(v->vocab, (llama_token)i) & special) == 0) {
+            continue;
+        }
+        const unsigned char *const own = (const unsigned char *)llama_vocab_get_text(v->vocab, (llama_token)i);
+        if (own[0] != 0 && own[1] != 0) {
+            begins[own[0] * 256u + own[1]] = true;
+        } else if (own[0] != 0) {
+            for (uint32_t next = 0; next < 256; next++) {
+                begins[own[0] * 256u + next] = true;   /* of one byte */
+            }
+        }
+    }
+    for (size_t i = 0; i < length; i++) {
+        const unsigned next = i + 1 < length ? (unsigned char)text[i + 1] : 0;
+        n += begins[(unsigned char)text[i] * 256u + next];
+    }
+    free(begins);
+    return n;
+}
+
 /* ---- chat ------------------------------------------------------------------------------------------------------- */
 
 bool octe_vocab_has_chat_template(const octe_vocab *v) { return llama_model_chat_template(v->model, NULL) != NULL; }

@@ -20,7 +20,7 @@ bool octe_vocab_is_eog(const octe_vocab *vocab, int32_t token);   /* ends a gene
 
 /* Tokens of text (length bytes; SIZE_MAX: strlen). add_special: BOS/EOS as the model's add_bos/add_eos flags say, and never a second BOS
  * where the text brings its own. parse_special: text such as "<|im_start|>" becomes its control token. *tokens is malloc'ed, free() it;
- * an empty text may give 0 tokens and a NULL. */
+ * an empty text may give 0 tokens and a NULL. Takes time with the square of the special tokens in the text: for a stranger's text ask octe_vocab_most_special first. */
 oct_status octe_vocab_tokenize(const octe_vocab *vocab, const char *text, size_t length, bool add_special, bool parse_special,
                                int32_t **tokens, uint32_t *n_tokens, oct_error *error);
 
@@ -45,6 +45,9 @@ typedef struct octe_stream {
 } octe_stream;
 
 enum { OCTE_STREAM_PIECE_MAX_BYTES = 4096 };
+
+/* At least as many as octe_vocab_tokenize finds special tokens in text, in one pass over it. */
+size_t octe_vocab_most_special(const octe_vocab *vocab, const char *text, size_t length);
 
 /* Adds a token; *text is malloc'ed, valid UTF-8, zero-terminated, maybe empty. */
 oct_status octe_stream_add(octe_stream *stream, const octe_vocab *vocab, int32_t token, bool special, char **text, oct_error *error);

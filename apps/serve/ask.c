@@ -37,7 +37,13 @@ bool app_problem_of(app_problem *problem, const oct_error *error)
 
 json_t *app_problem_json(const app_problem *problem)
 {
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", problem->message, "type", problem->type, "param", problem->param, "code", problem->code);
+    /* A path or a cut-off name may be no UTF-8, which jansson would not pack. */
+    char text[3 * (sizeof(problem->message) + 3) + 4], rest[4];
+    octe_stream stream = { 0 };
+    const size_t n = octe_stream_bytes(&stream, problem->message, strlen(problem->message), text);
+    octe_stream_finish(&stream, rest);
+    memcpy(text + n, rest, strlen(rest) + 1);
+    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", text, "type", problem->type, "param", problem->param, "code", problem->code);
 }
 
 static bool wrong(app_problem *problem, const char *param, const char *must)
@@ -177,9 +183,21 @@ static bool read_format(const json_t *root, app_ask *ask, app_problem *problem)
 
 /* ---- prompts ------------------------------------------------------------------------------------------------------------ */
 
+/* All connections wait while a text is tokenized, which takes libllama the square of the special tokens in it. */
+bool app_text_check(const app_server *server, const char *text, size_t length, app_problem *problem)
+{
+    enum { MOST_SPECIAL = 16384 };
+    length = length == SIZE_MAX ? strlen(text) : length;
+    const size_t n = length > MOST_SPECIAL ? octe_vocab_most_special(server->vocab, text, length) : 0;
+    return n <= MOST_SPECIAL || app_problem_set(problem, 400, NULL, NULL, "the text may have %zu special tokens; at most %d are looked for", n, MOST_SPECIAL);
+}
+
 static bool tokenize(const app_server *server, const char *text, size_t n, bool special, app_ask *ask, app_problem *problem)
 {
     oct_error error = OCT_ERROR_INIT;
+    if (!app_text_check(server, text, n, problem)) {
+        return false;
+    }
     return octe_vocab_tokenize(server->vocab, text, n, true, special, &ask->prompt, &ask->spec.request.n_prompt, &error) == OCT_OK || app_problem_of(problem, &error);
 }
 
@@ -357,6 +375,7 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
         return false;
     }
     sampling->top_k = (int32_t)top_k;
+    sampling->temp = sampling->temp < 1e-5f ? 0.0f : sampling->temp;   /* a logit by less is no finite number any more */
     sampling->penalty_tokens = sampling->frequency_penalty != 0.0f || sampling->presence_penalty != 0.0f ? ask->spec.request.max_new_tokens : 0;
     ask->n = (uint32_t)n;
     ask->spec.request.prompt = ask->prompt;
@@ -366,10 +385,19 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     return true;
 }
 
-void app_ask_free(app_ask *ask)
+void app_ask_release(app_ask *ask)
 {
     json_decref(ask->root);
     free(ask->prompt);
     free(ask->bias);
+    ask->root = NULL;
+    ask->spec.request.prompt = ask->prompt = NULL;
+    ask->spec.sampling.bias = ask->bias = NULL;
+    ask->spec.n_stop = 0;
+}
+
+void app_ask_free(app_ask *ask)
+{
+    app_ask_release(ask);
     *ask = (app_ask){ 0 };
 }

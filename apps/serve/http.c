@@ -1,7 +1,9 @@
 /* http.c: owns connections and routes, over libmicrohttpd with one thread for all of them. While an answer is being made its connection is suspended: no
  * thread waits for it, and the service's thread wakes it when there is something to send. */
+#define _GNU_SOURCE /* POLLRDHUP */
 #include <inttypes.h>
 #include <netdb.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,10 +77,11 @@ static void set_busy(app_http *http, struct MHD_Connection *c, bool busy)
  * only looks the same from here, and is taken for one that has gone. */
 static void end_hung_up(app_server *server)
 {
-    char byte;
     octe_service_lock(server->service);
     for (app_exchange *x = server->first; x != NULL; x = x->next) {
-        if (x->gone || x->socket < 0 || recv(x->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0) {
+        /* Not recv: bytes behind the request would hide the end that follows them. */
+        struct pollfd end = { .fd = x->socket, .events = POLLRDHUP };
+        if (x->gone || x->socket < 0 || poll(&end, 1, 0) <= 0) {
             continue;
         }
         x->gone = true;
@@ -210,8 +213,9 @@ static enum MHD_Result send_whole(app_exchange *x)
             (void)app_problem_of(&problem, view.error);
         }
     }
-    json_t *const reply = problem.status == 0 ? app_reply_whole(x) : NULL;
     octe_service_unlock(x->server->service);
+    /* Answers that have ended stay as they are: a long reply is written without the lock, which the next step waits for. */
+    json_t *const reply = problem.status == 0 ? app_reply_whole(x) : NULL;
     return problem.status == 0 ? send_json(x->connection, MHD_HTTP_OK, reply) : send_problem(x, &problem);
 }
 
@@ -275,6 +279,10 @@ static enum MHD_Result begin_answer(app_exchange *x, bool chat)
     if (!app_ask_read(x->server, chat, x->body != NULL ? x->body : "", x->n_body, &x->ask, &problem) || !ask_all(x, &problem)) {
         return send_problem(x, &problem);
     }
+    /* The service has copies; a body of megabytes must not stay for as long as the answer takes. */
+    free(x->body);
+    x->body = NULL;
+    app_ask_release(&x->ask);
     return x->ask.stream ? begin_stream(x) : send_whole(x);
 }
 

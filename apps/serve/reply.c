@@ -18,7 +18,7 @@ static json_t *token_text(const app_server *server, int32_t token, json_t **byte
 {
     char piece[256];
     size_t n = octe_vocab_piece(server->vocab, token, true, piece, sizeof(piece));
-    n = n < sizeof(piece) ? n : sizeof(piece);
+    n = n <= sizeof(piece) ? n : 0;   /* of a longer one nothing has been written */
     if (bytes != NULL) {
         *bytes = json_array();
         for (size_t i = 0; i < n; i++) {
@@ -262,6 +262,8 @@ json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_
     }
     if (!json_is_string(text) || (special != NULL && !json_is_boolean(special))) {
         (void)app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text, 'add_special_tokens' true or false");
+    } else if (!app_text_check(server, json_string_value(text), json_string_length(text), problem)) {
+        /* said already */
     } else if (octe_vocab_tokenize(server->vocab, json_string_value(text), json_string_length(text), special == NULL || json_is_true(special), false, &tokens, &n, &error) != OCT_OK) {
         (void)app_problem_of(problem, &error);
     } else {

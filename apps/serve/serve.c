@@ -1,7 +1,9 @@
 /* serve.c: owns `octavo serve`: opens model, engine and service, listens, and goes down in order. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "apps/cache_flags.h"
@@ -81,10 +83,12 @@ static bool restore(const serve_options *o, app_server *server)
     oct_error error = OCT_ERROR_INIT;
     uint64_t n_pages = 0;
     FILE *const there = o->cache_file != NULL ? fopen(o->cache_file, "rb") : NULL;
-    if (there == NULL) {
+    if (there == NULL && (o->cache_file == NULL || errno == ENOENT)) {
         return true;
     }
-    (void)fclose(there);
+    if (there != NULL) {
+        (void)fclose(there);
+    }
     if (octe_service_restore(server->service, o->cache_file, &n_pages, &error) != OCT_OK) {
         (void)app_output_error(&error);
         return false;
@@ -98,6 +102,7 @@ static int save(const serve_options *o, app_server *server)
     oct_error error = OCT_ERROR_INIT;
     uint64_t n_pages = 0;
     octe_service_stop(server->service);
+    (void)umask(S_IRWXG | S_IRWXO);   /* it has everybody's prompts in it */
     return o->cache_file == NULL || octe_service_save(server->service, o->cache_file, &n_pages, &error) == OCT_OK ? APP_OK : app_output_error(&error);
 }
 

@@ -51,6 +51,7 @@ typedef struct app_ask {
 
 /* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);
+void app_ask_release(app_ask *ask);   /* what has been asked for: body, prompt, stop texts, biases; the switches stay */
 void app_ask_free(app_ask *ask);
 
 typedef struct app_exchange {
@@ -77,10 +78,13 @@ typedef struct app_exchange {
     int64_t created;
 } app_exchange;
 
-/* With the service's lock held: whether all answers have ended; the whole reply; the next events of a stream, appended to out (nothing new: nothing). */
+/* With the service's lock held: whether all answers have ended; the whole reply (without the lock, once all have ended); the next events of a stream, appended to out (nothing new: nothing). */
 bool app_reply_is_ready(const app_exchange *exchange);
 json_t *app_reply_whole(const app_exchange *exchange);
 bool app_reply_stream(app_exchange *exchange);   /* false: no memory */
+
+/* Whether a text is tokenized in reasonable time; false: *problem. length SIZE_MAX: strlen. */
+bool app_text_check(const app_server *server, const char *text, size_t length, app_problem *problem);
 
 /* Replies without a model. NULL: no memory. */
 json_t *app_reply_models(const app_server *server);

@@ -73,7 +73,8 @@ static void preempt_last(octe_scheduler *s)
 /* Pages for n more tokens of r, at the cost of requests that rank behind it. False: those before it hold too many; nothing has changed. */
 static bool make_room(octe_scheduler *s, octe__request *r, uint32_t n)
 {
-    const uint32_t wanted = octe__pages_for(s, r->n_computed + n) - r->n_pages;
+    /* A step that was abandoned may have left more than this one needs. */
+    const uint32_t all = octe__pages_for(s, r->n_computed + n), wanted = all > r->n_pages ? all - r->n_pages : 0;
     for (int g = 0; g < octe__n_pools(s); g++) {
         while (octe__pages_available(&s->pages[g]) < wanted) {
             if (s->running[s->stats.n_running - 1] == r) {

@@ -159,6 +159,16 @@ static bool book(octe_scheduler *s, uint64_t id, int64_t cost, int64_t *start)
     return true;
 }
 
+/* What a request has booked and not used, or found in the cache, is its client's again. */
+static void give_back(octe_scheduler *s, const octe__request *r)
+{
+    for (uint32_t i = 0; r->client != 0 && i < s->n_clients; i++) {
+        if (s->clients[i].id == r->client) {
+            s->clients[i].paid -= (int64_t)r->max_tokens - (r->n_computed > r->n_cached ? r->n_computed - r->n_cached : 0);
+        }
+    }
+}
+
 uint32_t octe__most_window_pages(const octe_scheduler *s, uint32_t n_tokens)
 {
     const octe_scheduler_options *o = &s->options;
@@ -208,7 +218,7 @@ oct_status octe_scheduler_add(octe_scheduler *s, const octe_request_spec *spec, 
     const uint32_t all = spec->n_prompt + spec->max_new_tokens;
     octe__request *r = calloc(1, sizeof(*r));
     if (r != NULL) {
-        *r = (octe__request){.priority = spec->priority, .user = spec->user, .n_prompt = spec->n_prompt, .n_tokens = spec->n_prompt, .max_tokens = all, .node = OCTE__ROOT};
+        *r = (octe__request){.priority = spec->priority, .client = spec->client, .user = spec->user, .n_prompt = spec->n_prompt, .n_tokens = spec->n_prompt, .max_tokens = all, .node = OCTE__ROOT};
         r->tokens = malloc(all * sizeof(*r->tokens));
         r->pages[OCTE__POOL_FULL] = malloc(octe__pages_for(s, all) * sizeof(int32_t));
         r->pages[OCTE__POOL_WINDOW] = s->options.window_tokens > 0 ? malloc(octe__pages_for(s, all) * sizeof(int32_t)) : NULL;
@@ -248,6 +258,7 @@ void octe__request_let_go(octe_scheduler *s, octe__request *r)
 static void leave(octe_scheduler *s, uint32_t at)
 {
     octe__request *r = s->running[at];
+    give_back(s, r);
     octe__request_let_go(s, r);
     s->stats.n_running--;
     memmove(&s->running[at], &s->running[at + 1], (s->stats.n_running - at) * sizeof(*s->running));
@@ -266,6 +277,7 @@ bool octe_scheduler_cancel(octe_scheduler *s, uint64_t id)
     for (octe__request *r = s->first_waiting; r != NULL; r = r->next) {
         if (r->id == id) {
             octe__scheduler_dequeue(s, r);
+            give_back(s, r);
             request_destroy(s, r);
             s->stats.n_cancelled++;
             return true;

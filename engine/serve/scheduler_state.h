@@ -10,6 +10,7 @@ typedef struct octe__request {
     uint64_t id;
     int64_t rank;
     int32_t priority;
+    uint64_t client;
     void *user;
     uint32_t n_prompt, n_tokens, max_tokens;  /* n_tokens: prompt and answer so far */
     uint32_t n_computed;                      /* whose keys and values are in pages */

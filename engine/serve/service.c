@@ -10,7 +10,7 @@
 #include "engine/serve/text.h"
 #include "host/clock.h"
 
-enum { DEFAULT_OPEN = 1024 };
+enum { DEFAULT_OPEN = 1024, EXPLAIN_SECONDS = 1 };
 
 const double octe_bucket_seconds[OCTE_BUCKETS - 1] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
 
@@ -41,12 +41,13 @@ struct octe_service {
     uint32_t max_open, n_vocab;
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock, explaining;   /* explaining: one asks at a time */
-    pthread_cond_t work, done;        /* work: for the thread; done: an explain is there */
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;        /* work: for the thread; done: it has explained for the first time */
     octe_answer *first;               /* in no order */
     uint32_t n_new, n_abandoned;      /* answers that the thread has not looked at */
-    bool stopping, wants_explain, explain_window;
-    char *explain;
+    bool stopping, has_explained;
+    char *explain[2];                 /* of the full layers, of the window's; at most EXPLAIN_SECONDS and a step old */
+    double explained;                 /* when, in seconds */
     octe_service_stats stats;
 };
 
@@ -211,15 +212,20 @@ static void settle(octe_service *s)
     s->n_new = s->n_abandoned = 0;
 }
 
+/* Ahead of who asks, who would hold all connections up until the step is over. With the lock held. */
 static void write_explain(octe_service *s)
 {
-    const oct_plan *plan = octe_engine_plan(s->engine, s->explain_window);
-    const size_t n = plan != NULL ? oct_plan_explain(plan, OCT_TEXT_JSON, NULL, 0) : 0;
-    s->explain = n > 0 ? malloc(n + 1) : NULL;
-    if (s->explain != NULL) {
-        (void)oct_plan_explain(plan, OCT_TEXT_JSON, s->explain, n + 1);
+    for (int window = 0; window < 2; window++) {
+        const oct_plan *plan = octe_engine_plan(s->engine, window != 0);
+        const size_t n = plan != NULL ? oct_plan_explain(plan, OCT_TEXT_JSON, NULL, 0) : 0;
+        free(s->explain[window]);
+        s->explain[window] = n > 0 ? malloc(n + 1) : NULL;
+        if (s->explain[window] != NULL) {
+            (void)oct_plan_explain(plan, OCT_TEXT_JSON, s->explain[window], n + 1);
+        }
     }
-    s->wants_explain = false;
+    s->explained = oct__clock_seconds();
+    s->has_explained = true;
     (void)pthread_cond_broadcast(&s->done);
 }
 
@@ -249,10 +255,10 @@ static void *work(void *argument)
     octe_service_lock(s);
     for (;;) {
         settle(s);
-        if (s->wants_explain) {
+        octe_scheduler_stats_get(octe_runner_scheduler(s->runner), &s->stats.scheduler);
+        if (s->stats.scheduler.n_running + s->stats.scheduler.n_waiting == 0 || oct__clock_seconds() - s->explained >= EXPLAIN_SECONDS) {
             write_explain(s);
         }
-        octe_scheduler_stats_get(octe_runner_scheduler(s->runner), &s->stats.scheduler);
         if (s->stopping) {
             break;
         }
@@ -290,7 +296,6 @@ oct_status octe_service_open(octe_engine *engine, const octe_vocab *vocab, const
     s->n_vocab = octe_model_info_get(octe_engine_model(engine))->n_vocab;
     s->max_open = options->max_open != 0 ? options->max_open : DEFAULT_OPEN;
     (void)pthread_mutex_init(&s->lock, NULL);
-    (void)pthread_mutex_init(&s->explaining, NULL);
     (void)pthread_cond_init(&s->work, NULL);
     (void)pthread_cond_init(&s->done, NULL);
     oct_status status = octe_runner_open(engine, &options->runner, &s->runner, error);
@@ -348,9 +353,9 @@ void octe_service_destroy(octe_service *s)
     octe_runner_close(s->runner);
     (void)pthread_cond_destroy(&s->work);
     (void)pthread_cond_destroy(&s->done);
-    (void)pthread_mutex_destroy(&s->explaining);
     (void)pthread_mutex_destroy(&s->lock);
-    free(s->explain);
+    free(s->explain[0]);
+    free(s->explain[1]);
     free(s);
 }
 
@@ -439,20 +444,11 @@ void octe_service_stats_get(octe_service *s, octe_service_stats *stats)
 
 char *octe_service_explain(octe_service *s, bool window)
 {
-    (void)pthread_mutex_lock(&s->explaining);
     octe_service_lock(s);
-    char *text = NULL;
-    if (!s->stopping) {
-        s->wants_explain = true;
-        s->explain_window = window;
-        (void)pthread_cond_signal(&s->work);
-        while (s->wants_explain) {
-            (void)pthread_cond_wait(&s->done, &s->lock);
-        }
-        text = s->explain;
-        s->explain = NULL;
+    while (!s->has_explained && !s->stopping) {
+        (void)pthread_cond_wait(&s->done, &s->lock);
     }
+    char *const text = s->explain[window] != NULL ? strdup(s->explain[window]) : NULL;
     octe_service_unlock(s);
-    (void)pthread_mutex_unlock(&s->explaining);
     return text;
 }

@@ -88,7 +88,7 @@ typedef struct octe_service_stats {
 /* Not with the lock held. */
 void octe_service_stats_get(octe_service *service, octe_service_stats *stats);
 
-/* Which kernels run and why, between two steps: oct_plan_explain as JSON, of window layers or the others. malloc'ed; NULL: no such layers, or no memory. Not
+/* Which kernels run and why, as of a step in the last seconds (it waits for none): oct_plan_explain as JSON, of window layers or the others. malloc'ed; NULL: no such layers, or no memory. Not
  * with the lock held. */
 char *octe_service_explain(octe_service *service, bool window);
 

@@ -293,6 +293,31 @@ static void mixed_steps(void **state)
     fake_pool_close(&f);
 }
 
+/* What a client has asked for and given up costs its next request no place. */
+static void given_up_is_not_paid_for(void **state)
+{
+    (void)state;
+    octe_scheduler_options o = plain();
+    o.max_running = 1;
+    fake_pool f;
+    fake_pool_open(&f, &o, VOCAB);
+    const int32_t prompt[8] = {1, 2, 3, 4, 5, 6, 7, 0};
+    uint64_t given_up[10];
+    for (int i = 0; i < 10; i++) {
+        given_up[i] = add(&f, prompt, 8, 8, 0, 1);
+    }
+    assert_true(fake_step(&f, NULL, NULL));   /* the first has begun */
+    for (int i = 0; i < 10; i++) {
+        assert_true(octe_scheduler_cancel(f.scheduler, given_up[i]));
+    }
+    const uint64_t own = add(&f, prompt, 8, 8, 0, 1), other = add(&f, prompt, 8, 8, 0, 2);
+    assert_true(fake_step(&f, NULL, NULL));
+    assert_int_equal(f.scheduler->stats.n_running, 1);
+    assert_int_equal(f.scheduler->running[0]->id, own);
+    assert_true(octe_scheduler_cancel(f.scheduler, own) && octe_scheduler_cancel(f.scheduler, other));
+    fake_pool_close(&f);
+}
+
 /* One client's hundred requests leave room for another's one; a better priority goes before both. */
 static void fairness(void **state)
 {
@@ -554,7 +579,7 @@ static void admission(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals),      cmocka_unit_test(mixed_steps),         cmocka_unit_test(fairness),     cmocka_unit_test(no_starvation), cmocka_unit_test(cached_tokens),
+        cmocka_unit_test(refusals),      cmocka_unit_test(mixed_steps),         cmocka_unit_test(given_up_is_not_paid_for), cmocka_unit_test(fairness),     cmocka_unit_test(no_starvation), cmocka_unit_test(cached_tokens),
         cmocka_unit_test(together),      cmocka_unit_test(least_recently_used), cmocka_unit_test(window_pages), cmocka_unit_test(preemption),    cmocka_unit_test(random_work),
         cmocka_unit_test(admission),
     };

@@ -192,6 +192,34 @@ def test_wrong_bodies(server):
     wait_until_idle(server)
 
 
+def test_words_that_are_no_utf8(server):
+    """An error always has a body, whatever it quotes and wherever it cuts it off."""
+    for line in (b"GET /%ff HTTP/1.1", b"GET /" + b"%c3%a9" * 80 + b" HTTP/1.1"):
+        head, _, body = read_all(raw(server, line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 404") and json.loads(body.decode("utf-8"))["error"]["message"]
+    for k in range(3):
+        status, reply = server.request("POST", COMPLETIONS, {"prompt": "a", "model": "a" * k + "é" * 200})
+        assert status == 404 and "é" in reply["error"]["message"]
+
+
+def test_values_at_the_edge(server):
+    """libllama takes one seed for none, and divides by the temperature."""
+    seeds = [server.complete("It was", temperature=1.5, seed=4294967295, ignore_eos=True)["choices"][0]["text"] for _ in range(3)]
+    assert len(set(seeds)) == 1
+    assert server.complete("It was", temperature=1e-38)["choices"] == server.complete("It was", temperature=0)["choices"]
+
+
+def test_no_body_holds_the_others_up(server):
+    """Texts of special tokens alone, and as many biases as there are tokens: refused or done, in the time of any other request."""
+    begin = time.monotonic()
+    status, reply = server.request("POST", CHAT, {"messages": [{"role": "user", "content": "<|im_end|>" * 100_000}]})
+    assert status == 400 and "special" in reply["error"]["message"], reply
+    assert server.request("POST", "/tokenize", {"prompt": "<|im_end|>" * 100_000})[0] == 400
+    n_vocab = max(server.post("/tokenize", {"prompt": "a"})["tokens"]) + 1
+    server.complete("a", max_tokens=1, ignore_eos=True, logit_bias={str(i): 0.5 for i in range(n_vocab)})
+    assert time.monotonic() - begin < 10
+
+
 def test_too_long(start, server):
     status, reply = server.request("POST", COMPLETIONS, {"prompt": [5] * 500, "max_tokens": 13})
     assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
@@ -288,6 +316,8 @@ def test_hang_ups(start, tmp_path_factory):
         s = raw(server, post_bytes(COMPLETIONS, body))
         if stream and kind // 8 == 1:
             assert s.recv(100)
+        if kind % 3 == 0:   # bytes of a next request do not hide that nobody is there
+            s.sendall(b"GET /health HTTP/1.1\r\n")
         if half:
             s.shutdown(socket.SHUT_WR)
         else:
@@ -401,6 +431,7 @@ def test_cache_file(start, model, request, tmp_path):
     expected = first.complete(prompt, logprobs=1)
     first.process.send_signal(signal.SIGTERM)
     assert first.stop(told=True) == 0
+    assert path.stat().st_mode & 0o077 == 0     # it has everybody's prompts in it
     kept = path.read_bytes()
     second = start(*arguments)
     found = second.complete(prompt, logprobs=1)
@@ -415,3 +446,8 @@ def test_cache_file(start, model, request, tmp_path):
         done = subprocess.run([octavo, "serve", "-m", model, "--port", "0", "-t", "1", "--kv-cache-memory", "1M", *map(str, arguments)], capture_output=True, timeout=60)
         assert done.returncode == 1 and str(path).encode()[-20:] in done.stderr, done.stderr
         assert path.read_bytes() == wrong
+    # One that is there and can't be read is no absent one. (A folder, since root reads every file.)
+    path.unlink()
+    path.mkdir()
+    done = subprocess.run([octavo, "serve", "-m", model, "--port", "0", "-t", "1", "--kv-cache-memory", "1M", *map(str, arguments)], capture_output=True, timeout=60)
+    assert done.returncode == 1 and path.is_dir(), done.stderr
