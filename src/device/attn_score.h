@@ -267,9 +267,10 @@ DEV void mma_take_q(const mma_tile *t, const mma_form f, int is_bf16, uint32_t *
 
 /* x as the whole number of 16 bits nearest to it in units of 1 / Q_SECOND_I8, of which the second code is the signed low byte and the first what is left: every number of
  * that size is there, so that whole q up to 127 (and any q of 7 bits) are held exactly. Two roundings would not do: a rest of half a unit has no second code, and integers of
- * one sign would be off by 2^-14 of themselves, which scores hundreds apart do not forgive. */
+ * one sign would be off by 2^-14 of themselves, which scores hundreds apart do not forgive. Past +-127 (|q| of 2^126 and more, which mma_bring_q does not bring below 2) it stays at the end: sixteen bits would turn the sign. */
 DEV void q_codes_i8(float x, uint32_t *first, uint32_t *second)
 {
+    x = -max_f32(-max_f32(x, -127.0f), -127.0f);
     const uint32_t n = oct__f32_to_bits(x * Q_SECOND_I8 + 0x1.8p23f);
     *second = n & 0xFFu;
     *first = (n + 128) >> 8 & 0xFFu;

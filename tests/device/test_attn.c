@@ -207,6 +207,45 @@ static void q_that_is_no_number(void **state)
     }
 }
 
+/* The largest numbers that q may have keep their sign in codes of i8: the key that they agree with most is the one that is seen. Not their size, so
+ * no log-sum is asked for. */
+static void q_of_the_largest_numbers(void **state)
+{
+    device_rig *rig = device_check_rig(warp);
+    (void)state;
+    for (int64_t i = 0; i < 4; i++) {
+        problem p;
+        problem_shape s = problem_plain(60 + i);
+        char why[640];
+        s.k_dtype = OCT_DTYPE_I8;
+        s.k_scale_mode = OCT_SCALE_TOKEN_HEAD;
+        s.k_scale_dtype = OCT_DTYPE_F32;
+        s.heads = 1;
+        s.heads_q = 3;
+        s.dim_k = s.dim_v = 64;
+        s.q_dtype = s.out_dtype = OCT_DTYPE_F32;
+        s.with_lse = 0;
+        s.sm_scale = 0x1p-10;   /* scores within f32, before a token's scale too */
+        problem_lengths(&s, 1, (int32_t[]){ i < 2 ? 2 : 20 }, (int32_t[]){ 37 });
+        assert_int_equal(problem_make(&p, &s), 0);
+        for (int64_t row = 0; row < p.rows * 3; row++)
+            ((float *)(void *)p.q.at)[row / 3 * p.args.q_row_stride + row % 3 * p.args.q_head_stride + 7] = i % 2 ? -0x1p127f : 0x1p127f;
+        assert_int_equal(problem_expect(&p), 0);
+        rig->chip.has_mma = 1;
+        const int bad = device_run_attn(rig, &p, NULL, NULL, why, sizeof why);
+        rig->chip.has_mma = 0;
+        if (bad)
+            print_message("%s\n", why);
+        assert_int_equal(bad, 0);
+        const compare_bound bound = device_check_bound(1);
+        const compare_verdict verdict = problem_judge(&p, &bound);
+        if (!verdict.ok)
+            print_message("%s\n", verdict.text);
+        assert_true(verdict.ok);
+        problem_drop(&p);
+    }
+}
+
 /* A code that is no finite number, in a key that some rows of a tile do not see: no bit of those rows moves, and of the others K's moves the whole row, V's its own
  * dim alone. Rows of decode, rows of extend; the key is one that the first rows do not see yet, then one that has left the last rows' window. */
 static void hidden_codes_that_are_no_numbers(void **state)
@@ -316,6 +355,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_pair_of_mma_forms),
         cmocka_unit_test(random_problems),
         cmocka_unit_test(q_that_is_no_number),
+        cmocka_unit_test(q_of_the_largest_numbers),
         cmocka_unit_test(hidden_codes_that_are_no_numbers),
         cmocka_unit_test(every_kernel_ran),
     };
