@@ -1,5 +1,6 @@
 # Reads a GPU compiler's report and fails on what must not be: a kernel of kernels.def that is missing, a spill to memory, a stack frame or scratch,
-# more shared memory than the chip has. Included by device_compile.cmake; by itself (a test does so):
+# more shared memory than the chip has; of Hopper's extend other registers at the start than its warpgroups reckon with, or a change of them that
+# ptxas ignores. Included by device_compile.cmake; by itself (a test does so):
 #   cmake -DKIND=ptxas|amdgpu -DLOG=file -DKERNELS=kernels.def -DSHARED_LIMIT=bytes -P device_report.cmake
 
 # device_report(kind log kernels shared_limit): kind ptxas: `ptxas -v`; amdgpu: clang's -Rpass-analysis=kernel-resource-usage.
@@ -11,6 +12,10 @@ function(device_report kind log kernels shared_limit)
   string(REGEX MATCHALL "\nX\\([a-z0-9_]+" names "${definitions}")
   file(READ "${log}" text)
   set(summary "")
+  # Its own words; which kernel it speaks of they do not say.
+  if(kind STREQUAL "ptxas" AND text MATCHES "'setmaxnreg' ignored[^\r\n]*")
+    message(FATAL_ERROR "a kernel's warpgroups keep the registers that they began with: ${CMAKE_MATCH_0} (${log})")
+  endif()
   foreach(name IN LISTS names)
     string(REGEX REPLACE "^\nX\\(" "oct__dev_" name "${name}")
     if(kind STREQUAL "ptxas")
@@ -25,6 +30,10 @@ function(device_report kind log kernels shared_limit)
         set(shared ${CMAKE_MATCH_1})
       endif()
       set(note "")
+      # 512 lanes share a multiprocessor's 65,536: what the warpgroups ask for (extend_sm90a.h) is reckoned from these, and more than there are is a wait without end.
+      if(name MATCHES "_extend_sm90a_" AND NOT registers EQUAL 128)
+        message(FATAL_ERROR "${name}: begins with ${registers} registers, its warpgroups' sums start from 128 (${log})")
+      endif()
     else()
       # One remark a line: "... remark: file:line: <what>: <number> [-Rpass...]", from the kernel's name on.
       string(FIND "${text}" "Function Name: ${name} " at)

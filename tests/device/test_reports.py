@@ -13,12 +13,16 @@ ROOT, CMAKE = sys.argv[1:]
 KERNELS = os.path.join(ROOT, "src", "device", "kernels.def")
 with open(KERNELS, encoding="utf-8") as file:
     NAMES = ["oct__dev_" + name for name in re.findall(r"^X\((\w+)", file.read(), re.M)]
+HOPPERS = os.path.join(ROOT, "src", "cuda", "kernels_sm90a.def")
+with open(HOPPERS, encoding="utf-8") as file:
+    HOPPERS_NAMES = ["oct__dev_" + name for name in re.findall(r"^X\((\w+)", file.read(), re.M)]
+IGNORED = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.\n"
 
 
-def ptxas(name, stack=0, stores=0, loads=0, shared=2048):
+def ptxas(name, stack=0, stores=0, loads=0, shared=2048, registers=48):
     return (f"ptxas info    : Compiling entry function '{name}' for 'sm_90a'\nptxas info    : Function properties for {name}\n"
             f"    {stack} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads\n"
-            f"ptxas info    : Used 48 registers, used 1 barriers" + (f", {shared} bytes smem\n" if shared else "\n")
+            f"ptxas info    : Used {registers} registers, used 1 barriers" + (f", {shared} bytes smem\n" if shared else "\n")
             + "ptxas info    : Compile time = 159.813 ms\n")
 
 
@@ -29,12 +33,12 @@ def amdgpu(name, scratch=0, spilled=0, scalars=3, shared=2048):
                    for i, (field, value) in enumerate(fields))
 
 
-def gate(kind, text):
+def gate(kind, text, kernels=KERNELS):
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         with open(log, "w", encoding="utf-8") as file:
             file.write(text)
-        run = subprocess.run([CMAKE, f"-DKIND={kind}", f"-DLOG={log}", f"-DKERNELS={KERNELS}", "-DSHARED_LIMIT=49152", "-P",
+        run = subprocess.run([CMAKE, f"-DKIND={kind}", f"-DLOG={log}", f"-DKERNELS={kernels}", "-DSHARED_LIMIT=49152", "-P",
                               os.path.join(ROOT, "cmake", "device_report.cmake")], capture_output=True, text=True)
         return run.returncode, " ".join(run.stderr.split())
 
@@ -97,9 +101,27 @@ def instructions():
     return n + 1
 
 
+# Hopper's extend begins with the registers that its warpgroups reckon with, and changes them.
+def hoppers():
+    def report(wrong=None, registers=128):
+        return "".join(ptxas(name, registers=registers if name == wrong else 128 if "_extend_sm90a_" in name else 90) for name in HOPPERS_NAMES)
+    status, text = gate("ptxas", report(), HOPPERS)
+    assert status == 0, text
+    extends = [name for name in HOPPERS_NAMES if "_extend_sm90a_" in name]
+    assert len(extends) >= 6
+    for name in (extends[0], extends[-1]):
+        for registers in (120, 136):
+            status, text = gate("ptxas", report(name, registers), HOPPERS)
+            assert status != 0 and f"{name}: begins with {registers} registers" in text, text
+    for text in (IGNORED + report(), report() + IGNORED.replace("; unable to determine register count at entry", " to maintain minimum register requirements")):
+        status, text = gate("ptxas", text, HOPPERS)
+        assert status != 0 and "'setmaxnreg' ignored" in text, text
+    return 6
+
+
 def main():
     assert len(NAMES) >= 9
-    n = 0
+    n = hoppers()
     for kind, one in (("ptxas", ptxas), ("amdgpu", amdgpu)):
         status, text = gate(kind, "".join(map(one, NAMES)))
         assert status == 0, text
