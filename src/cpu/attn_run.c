@@ -247,7 +247,8 @@ static void run_split(const oct__step *step, const oct_attn_spec *spec, const oc
 static void point_ahead(const oct__step *step, const oct_attn_args *args, long long claim, oct__ahead *ahead)
 {
     ahead->at = ahead->n = 0;
-    if (claim < step->n_items) {
+    /* An item without keys may belong to a batch without pages. */
+    if (claim < step->n_items && step->items[claim].key0 < step->items[claim].key1) {
         const oct__item *item = &step->items[claim];
         oct__ahead_point(ahead, args->layer, step->pages + step->page_offset[item->sequence], item);
     }
