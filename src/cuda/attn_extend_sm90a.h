@@ -41,14 +41,10 @@ DEV void ext_scores(const uint32_t *held, uint64_t q, uint64_t k_at, const ext_k
     UNROLL
     for (uint32_t i = 0; i < k.dim_k / 16; i++) {
         const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i / 4 * (k.keys * 128 / 16) + i % 4 * 2;
-        if (k.is_held && k.keys == 64) {
+        if (k.is_held) {   /* 128 dims, in tiles of 64 keys */
             wg_mma_scores_64(s, held + 4 * i, b, i == 0, k.is_bf16);
-        } else if (k.is_held) {
-            wg_mma_scores_128(s, held + 4 * i, b, i == 0, k.is_bf16);
         } else if (k.keys == 64) {
             wg_mma_shared_64(s, a, b, i == 0, k.is_bf16);
-        } else if (k.keys == 80) {
-            wg_mma_shared_80(s, a, b, i == 0, k.is_bf16);
         } else {
             wg_mma_shared_128(s, a, b, i == 0, k.is_bf16);
         }
@@ -63,12 +59,8 @@ DEV void ext_sums(const uint32_t *weight, uint64_t v_at, const ext_kind k, float
         const uint64_t b = v_at + i * (16 * 128 / 16);
         if (k.dim_v == 64) {
             wg_mma_64(o, weight + 4 * i, b, 0, k.is_bf16);
-        } else if (k.dim_v == 128) {
-            wg_mma_128(o, weight + 4 * i, b, 0, k.is_bf16);
-        } else if (k.dim_v == 192) {
-            wg_mma_192(o, weight + 4 * i, b, 0, k.is_bf16);
         } else {
-            wg_mma_256(o, weight + 4 * i, b, 0, k.is_bf16);
+            wg_mma_128(o, weight + 4 * i, b, 0, k.is_bf16);
         }
     }
 }

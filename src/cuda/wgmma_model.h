@@ -76,9 +76,6 @@ DEV void oct__simt_wg_mma(float *d, const uint32_t *a, uint64_t a_at, uint64_t b
         oct__simt_wg_mma(d, a, 0, b, n, is_first, 1, is_bf16, OCT__SITE);                                                      \
     }
 OCT__WG_MODEL(64)
-OCT__WG_MODEL(80)
 OCT__WG_MODEL(128)
-OCT__WG_MODEL(192)
-OCT__WG_MODEL(256)
 
 #endif
