@@ -231,30 +231,28 @@ static oct_status driver_copy_in(oct__driver *driver, void *device, const void *
     return enqueue(f, stream, w);
 }
 
-static oct_status driver_copy_out(oct__driver *driver, void *host, const void *device, size_t bytes, void *stream)
+/* The bytes are read when the work is done, not now. */
+static oct_status copy_later(oct__driver *driver, work_kind kind, void *to, const void *from, size_t bytes, void *stream)
 {
     fake_driver *f = fake_of(driver);
     const oct_status status = ready(f, stream, false);
     if (status != OCT_OK)
         return status;
-    work *w = work_make(WORK_COPY_OUT, NULL, 0);
-    w->to = host;
-    w->from = device;
-    w->size_bytes = bytes;
-    return enqueue(f, stream, w);
-}
-
-static oct_status driver_copy(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream)
-{
-    fake_driver *f = fake_of(driver);
-    const oct_status status = ready(f, stream, false);
-    if (status != OCT_OK)
-        return status;
-    work *w = work_make(WORK_COPY, NULL, 0);
+    work *w = work_make(kind, NULL, 0);
     w->to = to;
     w->from = from;
     w->size_bytes = bytes;
     return enqueue(f, stream, w);
+}
+
+static oct_status driver_copy_out(oct__driver *driver, void *host, const void *device, size_t bytes, void *stream)
+{
+    return copy_later(driver, WORK_COPY_OUT, host, device, bytes, stream);
+}
+
+static oct_status driver_copy(oct__driver *driver, void *to, const void *from, size_t bytes, void *stream)
+{
+    return copy_later(driver, WORK_COPY, to, from, bytes, stream);
 }
 
 static oct_status driver_fill(oct__driver *driver, void *device, uint8_t byte, size_t bytes, void *stream)
