@@ -269,6 +269,15 @@ static bool ask_all(app_exchange *x, app_problem *problem)
     return true;
 }
 
+/* All bodies together are bounded: without, as many clients as there may be connections could each bring the longest. The HTTP thread's alone. */
+static void drop_body(app_exchange *x)
+{
+    free(x->body);
+    x->server->upload_bytes -= x->body_room;
+    x->body = NULL;
+    x->n_body = x->body_room = 0;
+}
+
 static enum MHD_Result begin_answer(app_exchange *x, bool chat)
 {
     app_problem problem = { 0 };
@@ -280,36 +289,12 @@ static enum MHD_Result begin_answer(app_exchange *x, bool chat)
         return send_problem(x, &problem);
     }
     /* The service has copies; a body of megabytes must not stay for as long as the answer takes. */
-    free(x->body);
-    x->body = NULL;
+    drop_body(x);
     app_ask_release(&x->ask);
     return x->ask.stream ? begin_stream(x) : send_whole(x);
 }
 
 /* ---- routes ------------------------------------------------------------------------------------------------------------------- */
-
-/* As long as the keys are equally long it takes the same time wherever they differ. */
-static bool key_fits(const app_server *server, struct MHD_Connection *c)
-{
-    static const char bearer[] = "Bearer ";
-    const char *given = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (server->api_key == NULL) {
-        return true;
-    }
-    if (given == NULL || strncmp(given, bearer, sizeof(bearer) - 1) != 0) {
-        return false;
-    }
-    given += sizeof(bearer) - 1;
-    const size_t n = strlen(server->api_key);
-    if (strlen(given) != n) {
-        return false;
-    }
-    unsigned char differs = 0;
-    for (size_t i = 0; i < n; i++) {
-        differs |= (unsigned char)(given[i] ^ server->api_key[i]);
-    }
-    return differs == 0;
-}
 
 typedef enum route { NONE, HEALTH, MODELS, COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE, METRICS, EXPLAIN } route;
 
@@ -366,21 +351,21 @@ static void take_body(app_exchange *x, const char *bytes, size_t n)
         return;   /* read to its end, so that the reply is heard, and not kept */
     }
     if (n > x->server->max_body_bytes - x->n_body) {
-        free(x->body);
-        x->body = NULL;
-        x->n_body = 0;
+        drop_body(x);
         (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
         return;
     }
     if (x->n_body + n > x->body_room) {
-        const size_t room = (x->n_body + n) * 2;
-        char *const larger = realloc(x->body, room);
+        const size_t room = (x->n_body + n) * 2, others = x->server->upload_bytes - x->body_room;
+        char *const larger = room <= x->server->max_upload_bytes - others ? realloc(x->body, room) : NULL;
         if (larger == NULL) {
-            (void)app_problem_set(&x->problem, 503, NULL, NULL, "no memory for a body of %zu bytes", x->n_body + n);
+            (void)app_problem_set(&x->problem, 503, NULL, NULL, "no memory for a body of %zu bytes beside others of %zu that are on their way", x->n_body + n, others);
+            drop_body(x);
             return;
         }
         x->body = larger;
         x->body_room = room;
+        x->server->upload_bytes = others + room;
     }
     memcpy(x->body + x->n_body, bytes, n);
     x->n_body += n;
@@ -402,8 +387,8 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         x->connection = c;
         *context = x;
         const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-        if (!key_fits(x->server, c) && strcmp(url, "/health") != 0) {
-            (void)app_problem_set(&x->problem, 401, NULL, "invalid_api_key", "the header 'Authorization: Bearer KEY' is missing or has another key");
+        if (!app_guard_check(x->server, c, url, &x->problem)) {
+            /* said already; the body is read to its end, so that the reply is heard */
         } else if (length != NULL && strtoull(length, NULL, 10) > x->server->max_body_bytes) {
             (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
             x->server->n_requests++;
@@ -445,7 +430,7 @@ static void end_exchange(void *argument, struct MHD_Connection *c, void **contex
     }
     set_busy(http, c, false);
     app_ask_free(&x->ask);
-    free(x->body);
+    drop_body(x);
     free(x->out);
     free(x);
     *context = NULL;

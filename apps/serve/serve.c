@@ -18,7 +18,8 @@ typedef struct serve_options {
     const char *model, *cache_file, *alias, *host, *api_key, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
-    uint64_t memory_bytes, swap_bytes, body_bytes;
+    uint64_t memory_bytes, swap_bytes, body_bytes, upload_bytes;
+    app_texts allowed_hosts;
     bool deterministic, no_prefix_cache;
 } serve_options;
 
@@ -28,6 +29,8 @@ static const app_flag flags[] = {
     { "--host", "ADDRESS", APP_TEXT, OPTION(host), 0, 0, false, "where to listen (127.0.0.1: this machine alone)" },
     { "--port", "N", APP_COUNT, OPTION(port), 0, 65535, false, "port; 0: any free one, which standard error names (8000)" },
     { "--api-key", "KEY", APP_TEXT, OPTION(api_key), 0, 0, false, "ask for 'Authorization: Bearer KEY' on every route but /health (nobody is asked)" },
+    { "--allowed-host", "NAME", APP_TEXTS, OPTION(allowed_hosts), 0, 0, false,
+      "a name under which a browser may ask, beside this machine's own, when it listens to this machine alone and there is no key; may be given several times" },
     { "--served-model-name, --alias", "NAME", APP_TEXT, OPTION(alias), 0, 0, false, "the model's name in requests (that in the file)" },
     APP_CACHE_FLAGS(serve_options),
     { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads of the model; 0: the machine's cores (0)" },
@@ -45,6 +48,8 @@ static const app_flag flags[] = {
     { "--max-open", "N", APP_COUNT, OPTION(max_open), 1, 1u << 20, false, "answers made or waiting; more get status 429 (1024)" },
     { "--max-connections", "N", APP_COUNT, OPTION(max_connections), 1, 60000, false, "connections (2000)" },
     { "--max-body", "BYTES", APP_BYTES, OPTION(body_bytes), 1, 1ull << 30, false, "longest body of a request; K, M, G (8M)" },
+    { "--max-upload", "BYTES", APP_BYTES, OPTION(upload_bytes), 1, 1ull << 40, false,
+      "memory for all bodies that are on their way; who comes when it is full gets status 503; at least twice --max-body; K, M, G (64M)" },
     { "--request-timeout", "SECONDS", APP_COUNT, OPTION(request_seconds), 1, 86400, false,
       "a connection that has brought no whole request, or taken nothing of its reply, for so long is closed (60)" },
     { "--drain-timeout", "SECONDS", APP_COUNT, OPTION(drain_seconds), 0, 86400, false, "on SIGTERM, how long answers may still take (30)" },
@@ -148,7 +153,7 @@ static oct_status open_engine(const serve_options *o, const octe_kv_config *conf
 static int run(const app_command *command, int argc, char **argv)
 {
     serve_options o = { .host = "127.0.0.1", .port = 8000, .max_sequences = 16, .memory_bytes = 1u << 30, .max_rows = 512, .max_open = 1024, .max_connections = 2000,
-                        .body_bytes = 8u << 20, .request_seconds = 60, .drain_seconds = 30 };
+                        .body_bytes = 8u << 20, .upload_bytes = 64u << 20, .request_seconds = 60, .drain_seconds = 30 };
     int code;
     if (!app_arguments_parse(command, argc, argv, &o, &code)) {
         return code;
@@ -170,7 +175,8 @@ static int run(const app_command *command, int argc, char **argv)
     octe_model *model = NULL;
     octe_vocab *vocab = NULL;
     oct_error error = OCT_ERROR_INIT;
-    app_server server = { .api_key = o.api_key, .max_body_bytes = o.body_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
+    app_server server = { .api_key = o.api_key, .host = o.host, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
+                          .max_upload_bytes = o.upload_bytes < 2 * o.body_bytes ? 2 * o.body_bytes : o.upload_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
     oct_status status = octe_model_open(o.model, NULL, &model, &error);
     if (status == OCT_OK) {
         status = octe_vocab_open(o.model, &vocab, &error);

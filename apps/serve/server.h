@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <microhttpd.h>
 
+#include "apps/arguments.h"
 #include "engine/serve/service.h"
 
 enum { APP_CHOICES_MAX = 32 };
@@ -15,7 +16,10 @@ typedef struct app_server {
     const octe_vocab *vocab;
     octe_service *service;
     const char *model_name, *api_key;   /* api_key NULL: none is asked for */
-    size_t max_body_bytes;
+    const char *host;                   /* as --host has it */
+    app_texts allowed_hosts;            /* names beside this machine's own */
+    size_t max_body_bytes, max_upload_bytes;   /* of one body, of all that are on their way */
+    size_t upload_bytes;                /* what those take; the HTTP thread's */
     uint32_t request_seconds;           /* in which a connection must bring a whole request */
     double begun;
     _Atomic uint32_t n_exchanges;       /* being answered */
@@ -37,6 +41,10 @@ __attribute__((format(printf, 5, 6)))
 bool app_problem_set(app_problem *problem, unsigned status, const char *param, const char *code, const char *format, ...);   /* returns false */
 bool app_problem_of(app_problem *problem, const oct_error *error);   /* the HTTP status that fits; returns false */
 json_t *app_problem_json(const app_problem *problem);
+
+/* Whether the key fits or, without one, the browser's page is ours and Host names this machine. False: *problem. */
+bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, app_problem *problem);
+bool app_guard_is_loopback(const char *host);
 
 /* What a body asks for. */
 typedef struct app_ask {

@@ -42,7 +42,7 @@ def array(name, kind, contents):
     return string(name) + struct.pack("<IIQ", ARRAY, kind, len(contents)) + b"".join(value(kind, content) for content in contents)
 
 
-def keys_of(architecture, sizes, chat):
+def keys_of(architecture, sizes, chat, add_bos):
     """All metadata, encoded, and their number."""
     own = {"block_count": sizes["layers"], "context_length": sizes["context"], "embedding_length": sizes["embd"], "feed_forward_length": sizes["ff"],
            "attention.head_count": sizes["heads"], "attention.head_count_kv": sizes["heads_kv"], "attention.key_length": sizes["dim"],
@@ -55,7 +55,9 @@ def keys_of(architecture, sizes, chat):
     encoded += [key(f"{architecture}.attention.layer_norm_rms_epsilon", F32, 1e-5), key(f"{architecture}.rope.freq_base", F32, 10000.0),
                 key("tokenizer.ggml.model", STRING, "gpt2"), key("tokenizer.ggml.pre", STRING, "gpt-2"), array("tokenizer.ggml.tokens", STRING, tokens),
                 array("tokenizer.ggml.token_type", I32, [1] * 256 + [3] * 3), array("tokenizer.ggml.merges", STRING, []),
-                key("tokenizer.ggml.bos_token_id", U32, 256), key("tokenizer.ggml.eos_token_id", U32, 256), key("tokenizer.ggml.add_bos_token", BOOL, False)]
+                key("tokenizer.ggml.bos_token_id", U32, 256), key("tokenizer.ggml.eos_token_id", U32, 256)]
+    if add_bos is not None:
+        encoded.append(key("tokenizer.ggml.add_bos_token", BOOL, add_bos))
     if chat:
         encoded.append(key("tokenizer.chat_template", STRING, CHATML))
     return b"".join(encoded), len(encoded), len(tokens)
@@ -79,13 +81,13 @@ def tensors_of(architecture, sizes, n_vocab, random):
     return tensors
 
 
-def write(path, architecture="llama", chat=False, seed=7, **changed):
+def write(path, architecture="llama", chat=False, seed=7, add_bos=False, **changed):
     """A model of 3 (gemma3: 6) layers, 4 query and 2 KV heads of 32, 512 tokens of context."""
     sizes = {"layers": 3, "context": 512, "embd": 64, "ff": 96, "heads": 4, "heads_kv": 2, "dim": 32, "window": 0} | changed
     if architecture == "gemma3":
         sizes |= {"layers": 6, "window": changed.get("window", 48)}
     random = numpy.random.default_rng(seed)
-    keys, n_keys, n_vocab = keys_of(architecture, sizes, chat)
+    keys, n_keys, n_vocab = keys_of(architecture, sizes, chat, add_bos)
     tensors = tensors_of(architecture, sizes, n_vocab, random)
     infos, data = b"", b""
     for name, content in tensors.items():

@@ -10,8 +10,6 @@ import time
 
 import pytest
 
-import tiny_gguf
-
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
@@ -22,7 +20,7 @@ def raw(server, data, timeout=20):
 
 
 def post_bytes(path, body, more=""):
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
 def read_all(s):
@@ -195,7 +193,7 @@ def test_wrong_bodies(server):
 def test_words_that_are_no_utf8(server):
     """An error always has a body, whatever it quotes and wherever it cuts it off."""
     for line in (b"GET /%ff HTTP/1.1", b"GET /" + b"%c3%a9" * 80 + b" HTTP/1.1"):
-        head, _, body = read_all(raw(server, line + b"\r\nHost: x\r\nConnection: close\r\n\r\n")).partition(b"\r\n\r\n")
+        head, _, body = read_all(raw(server, line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 404") and json.loads(body.decode("utf-8"))["error"]["message"]
     for k in range(3):
         status, reply = server.request("POST", COMPLETIONS, {"prompt": "a", "model": "a" * k + "é" * 200})
@@ -228,7 +226,7 @@ def test_too_long(start, server):
     assert status == 400 and "512" in reply["error"]["message"]
     small = start("--max-body", "2K", "--max-open", 2)
     assert small.request("POST", COMPLETIONS, b" " * 3000)[0] == 413
-    s = raw(small, b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 4 + b"0\r\n\r\n")
+    s = raw(small, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 4 + b"0\r\n\r\n")
     assert b" 413 " in read_all(s).split(b"\r\n")[0]
     assert small.request("POST", COMPLETIONS, {"prompt": "a", "n": 32, "max_tokens": 400, "ignore_eos": True})[0] == 429     # the first two are given up again
     wait_until_idle(small)
@@ -306,35 +304,6 @@ def test_aborts(start):
     assert server.complete("steady", max_tokens=40, ignore_eos=True)["choices"] == expected
 
 
-def test_hang_ups(start, tmp_path_factory):
-    """Who hangs up, or closes its own side, while queued, in its prompt or in its answer, streamed or not, holds no page a second later."""
-    # Of a context whose answers take many seconds, so that none of them ends by itself.
-    server = start("--max-num-seqs", 2, "--kv-cache-memory", "128M", file=tiny_gguf.write(tmp_path_factory.mktemp("long") / "long.gguf", context=100_000))
-    for kind in range(24):
-        stream, half, many = kind % 2 == 0, kind // 2 % 2 == 0, 1 + 3 * (kind // 4 % 2)     # many: two of them wait in the queue
-        body = json.dumps({"prompt": [5 + kind] * 60, "max_tokens": 40_000, "stream": stream, "ignore_eos": True, "n": many}).encode()
-        s = raw(server, post_bytes(COMPLETIONS, body))
-        if stream and kind // 8 == 1:
-            assert s.recv(100)
-        if kind % 3 == 0:   # bytes of a next request do not hide that nobody is there
-            s.sendall(b"GET /health HTTP/1.1\r\n")
-        if half:
-            s.shutdown(socket.SHUT_WR)
-        else:
-            s.close()
-        end = time.monotonic() + 1
-        while True:
-            m = server.metrics()
-            if m["octavo:num_requests_running"] + m["octavo:num_requests_waiting"] == 0:
-                break
-            assert time.monotonic() < end, (kind, m)
-            time.sleep(0.01)
-        if half:
-            read_all(s)
-    m = wait_until_idle(server)
-    assert m['octavo:request_success_total{finished_reason="length"}'] == 0 and m['octavo:request_success_total{finished_reason="abort"}'] == 24 + 3 * 12
-
-
 def test_slow_reader(start):
     """A stream that nobody reads holds up nobody, and is whole when it is read at last."""
     server = start()
@@ -355,7 +324,7 @@ def test_slow_reader(start):
 
 def test_headers(start):
     server = start("--request-timeout", 1)
-    flood = raw(server, b"GET /health HTTP/1.1\r\nHost: x\r\n")
+    flood = raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
     try:
         for i in range(2000):
             flood.sendall(b"X-Flood-%d: " % i + b"y" * 100 + b"\r\n")
@@ -364,7 +333,7 @@ def test_headers(start):
         pass
     assert b" 200 " not in read_all(flood)[:20]
     for junk in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00", b"GET /health HTTP/9.9\r\n\r\n",
-                 b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+                 b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
         s = raw(server, junk)
         assert b" 200 " not in read_all(s)[:20]
     # A byte of a header now and then is no request: it is closed all the same.

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -62,6 +63,47 @@ static void stops(void **state)
     expect("ab", empty, 1, "12", "ab", 2);
 }
 
+/* L6: what is given out only grows, whatever bytes the tokens cut a text into; an answer knows nothing of its prompt's last bytes. */
+static void fault_L6(void **state)
+{
+    (void)state;
+    expect("A \xE4\xB8\x96\xE4\xB8\x96" "ab", NULL, 0, "122255589:", "A \xE4\xB8\x96\xE4\xB8\x96" "ab", 10);
+    expect("A \xE4\xB8\x96\xE4" "a\xE4" "b", NULL, 0, "12225599=", "A \xE4\xB8\x96\xEF\xBF\xBD" "a\xEF\xBF\xBD" "b", 9);
+    expect("\x96" "b", NULL, 0, "34", "\xEF\xBF\xBD" "b", 2);
+}
+
+/* L7: what may become a stop text is held back, nothing else, and the cut is exact. */
+static void fault_L7(void **state)
+{
+    (void)state;
+    static const char *const letters[] = {"DEFGHIJ"}, *const nested[] = {"DEF", "DE"}, *const character[] = {"a\xE4\xB8\x96"}, *const words[] = {"hea"};
+    expect("DEFGHIJ", letters, 1, "0000000!", "", 0);
+    expect("DEFGX", letters, 1, "00005", "DEFGX", 5);
+    expect("aDEF", nested, 2, "111!", "a", 1);
+    expect("xa\xE4\xB8\x96y", character, 1, "11111!", "x", 1);
+    expect("xa\xE4\xB8y", character, 1, "11116", "xa\xEF\xBF\xBDy", 5);
+    expect("aDEFGHI", letters, 1, "1111111", "aDEFGHI", 7);   /* the limit of tokens comes first: the tail is text */
+    /* Pieces of several letters, in which a stop text begins and ends. */
+    octe_answer_spec spec = {.n_stop = 1, .stop = {words[0]}, .n_logprobs = -1};
+    octe__answer_text t;
+    octe_answer_view view;
+    bool stopped = false;
+    static const char *const pieces[] = {"the", "and"};
+    assert_true(octe__answer_text_init(&t, &spec));
+    for (int i = 0; i < 2; i++) {
+        int32_t *tokens;
+        uint32_t n;
+        assert_int_equal(octe_vocab_tokenize(vocab, pieces[i], SIZE_MAX, false, false, &tokens, &n, NULL), OCT_OK);
+        assert_false(stopped);
+        assert_int_equal(octe__answer_text_add(&t, vocab, tokens[n - 1], NULL, 0, &stopped, NULL), OCT_OK);
+        octe__answer_text_look(&t, &view);
+        free(tokens);
+    }
+    assert_true(stopped);
+    assert_true(view.n_text > 0 && view.text[view.n_text - 1] == 't');
+    octe__answer_text_free(&t);
+}
+
 static void logprobs(void **state)
 {
     (void)state;
@@ -117,8 +159,11 @@ static int close_vocab(void **state)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(logprobs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(logprobs)};
+    if (argc > 1) {
+        cmocka_set_test_filter(argv[1]);
+    }
     return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }
