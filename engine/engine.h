@@ -97,7 +97,8 @@ typedef struct octe_paged_part {
     const int32_t *tokens;       /* [n_tokens], as of octe_part; they continue n_past stored ones */
     uint32_t n_tokens, n_past, n_logits;
     const int32_t *pages[2];     /* page i holds keys i * page_size on; of the pools that the model has, else not looked at. Pages behind the window
-                                  * may be OCT_PAGE_NONE. Pages that are written must be of this part alone */
+                                  * may be OCT_PAGE_NONE. Pages that are written must be of this part alone, or of parts that continue each
+                                  * other token by token: all rows are stored before any is read */
 } octe_paged_part;
 
 /* As octe_engine_step; nothing of the parts is kept. At most max_sequences of them. A step that failed may have stored some of its rows. */

@@ -360,10 +360,11 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     if (stream_options != NULL && !json_is_object(stream_options)) {
         return wrong(problem, "stream_options", "an object");
     }
-    int64_t n = 1, seed = -1, priority = 0, top_k = 0;
+    int64_t n = 1, seed = -1, priority = 0, top_k = 0, n_draft = OCTE_DRAFT_MAX;
     octe_sampler_options *const sampling = &ask->spec.sampling;
     const bool fine = check_unbuilt(root, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem) && read_count(root, "seed", 0, UINT32_MAX, &seed, problem) &&
                       read_count(root, "priority", -OCTE_PRIORITY_MAX, OCTE_PRIORITY_MAX, &priority, problem) && read_count(root, "top_k", -1, INT_MAX, &top_k, problem) &&
+                      read_count(root, "num_speculative_tokens", 0, OCTE_DRAFT_MAX, &n_draft, problem) &&
                       read_number(root, "temperature", 0, 2, &sampling->temp, problem) && read_number(root, "top_p", 0, 1, &sampling->top_p, problem) &&
                       read_number(root, "min_p", 0, 1, &sampling->min_p, problem) && read_switch(root, "ignore_eos", &sampling->ignore_eog, problem) &&
                       read_number(root, "frequency_penalty", -2, 2, &sampling->frequency_penalty, problem) &&
@@ -380,6 +381,7 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     ask->n = (uint32_t)n;
     ask->spec.request.prompt = ask->prompt;
     ask->spec.request.priority = (int32_t)priority;
+    ask->spec.request.draft_tokens = n_draft == 0 ? -1 : (int32_t)n_draft;
     ask->spec.request.client = user != NULL ? hash_text(json_string_value(user)) : 0;
     ask->seed = seed >= 0 ? (uint32_t)seed : (uint32_t)(oct__clock_ns() * 0x9E3779B97F4A7C15u >> 32);
     return true;

@@ -100,15 +100,21 @@ static json_t *logprobs(const app_exchange *x, const octe_answer_view *view, uin
 
 static json_t *usage(const app_exchange *x)
 {
-    json_int_t n_prompt = 0, n_cached = 0, n_sampled = 0;
+    json_int_t n_prompt = 0, n_cached = 0, n_sampled = 0, n_drafted = 0, n_accepted = 0;
     for (uint32_t i = 0; i < x->n_answers; i++) {
         const octe_answer_view view = octe_answer_look(x->answer[i]);
         n_prompt = view.n_prompt;
         n_cached = i == 0 || (json_int_t)view.n_cached < n_cached ? (json_int_t)view.n_cached : n_cached;
         n_sampled += view.n_sampled;
+        n_drafted += view.n_drafted;
+        n_accepted += view.n_accepted;
     }
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", n_prompt, "completion_tokens", n_sampled, "total_tokens", n_prompt + n_sampled, "prompt_tokens_details",
+    json_t *const reply = json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", n_prompt, "completion_tokens", n_sampled, "total_tokens", n_prompt + n_sampled, "prompt_tokens_details",
                      "cached_tokens", n_cached);
+    if (x->server->draft_tokens > 0) {
+        (void)json_object_set_new(reply, "completion_tokens_details", json_pack("{s:I, s:I}", "accepted_prediction_tokens", n_accepted, "rejected_prediction_tokens", n_drafted - n_accepted));
+    }
+    return reply;
 }
 
 static json_t *envelope(const app_exchange *x, const char *object, json_t *choices)
@@ -368,6 +374,15 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", &s->first_token);
     add_histogram(text, "inter_token_latency_seconds", "From a token to the next.", &s->between_tokens);
     add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", &s->whole);
+    if (server->draft_tokens > 0) {
+        add_metric(text, "spec_decode_num_drafts_total", "counter", "Steps of an answer with guesses.", (double)c->n_drafts);
+        add_metric(text, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.", (double)c->n_draft_tokens);
+        add_metric(text, "spec_decode_num_accepted_tokens_total", "counter", "Guesses that came true.", (double)c->n_accepted_tokens);
+        oct__text_add(text, "# HELP octavo:spec_decode_num_accepted_tokens_per_pos_total Guesses that came true, by place.\n# TYPE octavo:spec_decode_num_accepted_tokens_per_pos_total counter\n");
+        for (uint32_t i = 0; i < server->draft_tokens; i++) {
+            oct__text_add(text, "octavo:spec_decode_num_accepted_tokens_per_pos_total{position=\"%u\"} %llu\n", i, (unsigned long long)c->n_accepted_at[i]);
+        }
+    }
     oct__text_add(text, "# HELP octavo:request_success_total Answers that ended.\n# TYPE octavo:request_success_total counter\n");
     oct__text_add(text, "octavo:request_success_total{finished_reason=\"stop\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_STOP]);
     oct__text_add(text, "octavo:request_success_total{finished_reason=\"length\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_LENGTH]);

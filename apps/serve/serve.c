@@ -20,6 +20,8 @@ typedef struct serve_options {
     uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
     uint64_t memory_bytes, swap_bytes, body_bytes, upload_bytes;
     app_texts allowed_hosts;
+    const char *speculative;
+    octe_draft_options draft;
     bool deterministic, no_prefix_cache;
 } serve_options;
 
@@ -42,6 +44,9 @@ static const app_flag flags[] = {
     { "--max-num-batched-tokens", "N", APP_COUNT, OPTION(max_rows), 1, 1u << 20, false, "tokens of a step (512)" },
     { "--chunk", "N", APP_COUNT, OPTION(chunk), 0, 1u << 20, false, "prompt tokens of one request in a step; 0: what the step takes (0)" },
     { "--deterministic", NULL, APP_SWITCH, OPTION(deterministic), 0, 0, false, "an answer's bits don't depend on what runs beside it; few requests at once are slower" },
+    { "--speculative-config, -sc", "JSON", APP_TEXT, OPTION(speculative), 0, 0, false,
+      "guess tokens from the text so far (prompt lookup): {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}; at most 15; "
+      "\"disable_by_batch_size\": N: not while more than N requests run (off)" },
     { "--no-prefix-cache", NULL, APP_SWITCH, OPTION(no_prefix_cache), 0, 0, false, "keep no pages of what is done" },
     { "--cache-file", "FILE", APP_TEXT, OPTION(cache_file), 0, 0, false,
       "the prefix cache between runs: read at the beginning if it is there, written when the program goes down; one that is damaged or of another model ends the program" },
@@ -57,6 +62,38 @@ static const app_flag flags[] = {
     { "--deny-variant", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "never use these" },
     APP_RATES_FLAG(OPTION(rates)),
 };
+
+/* vLLM's object. Answers stay what they are without it. */
+static int read_speculative(const app_command *command, serve_options *o)
+{
+    static const char *const names[] = { "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "disable_by_batch_size" };
+    json_error_t error;
+    json_t *const root = o->speculative != NULL ? json_loads(o->speculative, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (o->speculative == NULL) {
+        return APP_OK;
+    }
+    json_int_t value[5] = { 0, 0, 4, 2, 0 };
+    const char *key;
+    json_t *item;
+    bool fine = json_is_object(root) && strcmp(json_is_string(json_object_get(root, "method")) ? json_string_value(json_object_get(root, "method")) : "ngram", "ngram") == 0;
+    json_object_foreach(root, key, item) {
+        size_t i = 0;
+        while (i < 5 && strcmp(names[i], key) != 0) {
+            i++;
+        }
+        fine = fine && i < 5 && (i == 0 || json_is_integer(item));
+        if (fine) {
+            value[i] = json_integer_value(item);
+        }
+    }
+    fine = fine && value[1] >= 1 && value[1] <= OCTE_DRAFT_MAX && value[3] >= 1 && value[3] <= value[2] && value[2] <= 64 && value[4] >= 0 && value[4] <= UINT32_MAX;
+    json_decref(root);
+    o->draft = (octe_draft_options){ (uint32_t)value[1], (uint32_t)value[3], (uint32_t)value[2], (uint32_t)value[4] };
+    return fine ? APP_OK
+                : app_arguments_complain(command, "--speculative-config must be an object with \"method\": \"ngram\", \"num_speculative_tokens\" from 1 to %d, \"prompt_lookup_max\" to 64 and no less than "
+                                                  "\"prompt_lookup_min\", and \"disable_by_batch_size\"",
+                                         OCTE_DRAFT_MAX);
+}
 
 static void nap(void)
 {
@@ -119,7 +156,7 @@ static int serve(const serve_options *o, app_server *server)
         return APP_FAILED;
     }
     const octe_engine_options *const e = octe_engine_options_get(server->engine);
-    fprintf(stderr, "octavo serve: %s on http://%s:%u, %u sequences of up to %u tokens, %lld tokens in %llu MiB of pages\n", server->model_name, o->host, port, e->max_sequences,
+    fprintf(stderr, "octavo serve: %s on http://%s:%u, %u sequences of up to %u tokens, %lld tokens in %llu MiB of pages\n", server->model_name, o->host, port, o->max_sequences,
             e->max_context_tokens, (long long)e->pool_tokens, (unsigned long long)(e->pool_bytes >> 20));
     fflush(stderr);
     while (!app_interrupted()) {
@@ -137,10 +174,13 @@ static oct_status open_engine(const serve_options *o, const octe_kv_config *conf
     octe_engine_options_init(&options);
     options.n_threads = o->n_threads;
     options.max_context_tokens = o->context_tokens;
-    options.max_sequences = o->max_sequences;
+    const uint32_t most_samples = o->max_sequences * (1 + o->draft.n_tokens);
+    /* Deterministic, each guess is a part of a step by itself. */
+    options.max_sequences = o->deterministic ? most_samples : o->max_sequences;
     /* Deterministic, a chunk of a prompt always fits beside a token of everybody. */
     options.max_step_rows = o->deterministic || o->max_rows < o->max_sequences ? o->max_rows + o->max_sequences : o->max_rows;
-    options.max_step_logits = o->max_sequences;
+    options.max_step_logits = most_samples < options.max_step_rows ? most_samples : options.max_step_rows;
+    options.max_sequences = options.max_sequences < options.max_step_logits ? options.max_sequences : options.max_step_logits;
     options.pool_bytes = o->memory_bytes;
     options.kv = *config;
     options.deterministic = o->deterministic;
@@ -162,6 +202,9 @@ static int run(const app_command *command, int argc, char **argv)
     octe_scales scales;
     app_rates rates;
     code = app_cache_config(command, &o.cache, &config, &scales);
+    if (code == APP_OK) {
+        code = read_speculative(command, &o);
+    }
     if (code == APP_OK) {
         code = app_rates_load(o.rates, &rates);
     }
@@ -185,11 +228,12 @@ static int run(const app_command *command, int argc, char **argv)
         status = open_engine(&o, &config, model, &rates, &server.engine, &error);
     }
     if (status == OCT_OK) {
-        const octe_service_options options = { .runner = { .chunk_tokens = o.chunk, .no_prefix_cache = o.no_prefix_cache, .swap_bytes = o.swap_bytes }, .max_open = o.max_open };
+        const octe_service_options options = { .runner = { .max_running = o.max_sequences, .draft = o.draft, .chunk_tokens = o.chunk, .no_prefix_cache = o.no_prefix_cache, .swap_bytes = o.swap_bytes }, .max_open = o.max_open };
         status = octe_service_open(server.engine, vocab, &options, &server.service, &error);
     }
     if (status == OCT_OK) {
         server.vocab = vocab;
+        server.draft_tokens = o.draft.n_tokens;
         server.model_name = o.alias != NULL ? o.alias : octe_model_info_get(model)->name;
         code = serve(&o, &server);
     } else {

@@ -20,6 +20,7 @@ typedef struct app_server {
     app_texts allowed_hosts;            /* names beside this machine's own */
     size_t max_body_bytes, max_upload_bytes;   /* of one body, of all that are on their way */
     size_t upload_bytes;                /* what those take; the HTTP thread's */
+    uint32_t draft_tokens;              /* of speculation; 0: off */
     uint32_t request_seconds;           /* in which a connection must bring a whole request */
     double begun;
     _Atomic uint32_t n_exchanges;       /* being answered */

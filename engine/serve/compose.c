@@ -70,11 +70,27 @@ static void preempt_last(octe_scheduler *s)
     octe__scheduler_enqueue(s, r);
 }
 
+/* Pages that n more tokens of r need and it has not. A step that was abandoned, or wrong guesses, may have left more than this one needs. */
+static uint32_t pages_wanted(const octe_scheduler *s, const octe__request *r, uint32_t n)
+{
+    const uint32_t all = octe__pages_for(s, r->n_computed + n);
+    return all > r->n_pages ? all - r->n_pages : 0;
+}
+
+static void take_pages(octe_scheduler *s, octe__request *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        for (int g = 0; g < octe__n_pools(s); g++) {
+            r->pages[g][r->n_pages] = take_page(s, g);
+        }
+        r->n_pages++;
+    }
+}
+
 /* Pages for n more tokens of r, at the cost of requests that rank behind it. False: those before it hold too many; nothing has changed. */
 static bool make_room(octe_scheduler *s, octe__request *r, uint32_t n)
 {
-    /* A step that was abandoned may have left more than this one needs. */
-    const uint32_t all = octe__pages_for(s, r->n_computed + n), wanted = all > r->n_pages ? all - r->n_pages : 0;
+    const uint32_t wanted = pages_wanted(s, r, n);
     for (int g = 0; g < octe__n_pools(s); g++) {
         while (octe__pages_available(&s->pages[g]) < wanted) {
             if (s->running[s->stats.n_running - 1] == r) {
@@ -83,12 +99,7 @@ static bool make_room(octe_scheduler *s, octe__request *r, uint32_t n)
             preempt_last(s);
         }
     }
-    for (uint32_t i = 0; i < wanted; i++) {
-        for (int g = 0; g < octe__n_pools(s); g++) {
-            r->pages[g][r->n_pages] = take_page(s, g);
-        }
-        r->n_pages++;
-    }
+    take_pages(s, r, wanted);
     return true;
 }
 
@@ -323,6 +334,42 @@ static void plan_waiting(octe_scheduler *s)
     }
 }
 
+/* ---- guesses --------------------------------------------------------------------------------------------------------- */
+
+/* In what is left of the step, so that nobody waits for a guess; and nobody is preempted for one. */
+static void plan_drafts(octe_scheduler *s)
+{
+    const octe_draft_options *d = &s->options.draft;
+    uint32_t samples_left = s->options.max_step_samples - s->n_parts;   /* at least: not every part samples */
+    if (d->n_tokens == 0 || (d->max_running > 0 && s->stats.n_running > d->max_running)) {
+        return;
+    }
+    for (uint32_t i = 0; i < s->n_parts && s->rows_left > 0 && samples_left > 0; i++) {
+        octe__request *r = s->planned[i];
+        const uint32_t limits[] = {d->n_tokens, r->draft_tokens > 0 ? (uint32_t)r->draft_tokens : d->n_tokens, s->rows_left, samples_left, r->max_tokens - r->n_tokens - 1};
+        uint32_t n = limits[0];
+        for (size_t k = 1; k < sizeof(limits) / sizeof(limits[0]); k++) {
+            n = n < limits[k] ? n : limits[k];
+        }
+        if (r->draft_tokens < 0 || r->n_planned != 1 || r->n_computed < r->n_prompt || r->n_computed + 1 != r->n_tokens || n == 0) {
+            continue;
+        }
+        n = octe__draft_lookup(r->tokens, r->n_tokens, d->least_match, d->most_match, n, r->tokens + r->n_tokens);
+        const uint32_t wanted = pages_wanted(s, r, 1 + n);
+        bool fit = n > 0;
+        for (int g = 0; g < octe__n_pools(s); g++) {
+            fit = fit && octe__pages_available(&s->pages[g]) >= wanted;
+        }
+        if (fit) {
+            take_pages(s, r, wanted);
+            r->n_draft = n;
+            r->n_planned += n;
+            s->rows_left -= n;
+            samples_left -= n;
+        }
+    }
+}
+
 /* ---- the step --------------------------------------------------------------------------------------------------------- */
 
 bool octe_scheduler_plan(octe_scheduler *s, octe_step_plan *step)
@@ -332,6 +379,7 @@ bool octe_scheduler_plan(octe_scheduler *s, octe_step_plan *step)
     plan_running(s, true);
     plan_running(s, false);
     plan_waiting(s);
+    plan_drafts(s);
     *step = (octe_step_plan){.parts = s->parts, .n_parts = s->n_parts};
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const octe__request *r = s->planned[i];
@@ -341,13 +389,14 @@ bool octe_scheduler_plan(octe_scheduler *s, octe_step_plan *step)
             .tokens = r->tokens,
             .n_past = r->n_computed,
             .n_tokens = r->n_planned,
-            .samples = r->n_computed + r->n_planned == r->n_tokens,
+            .n_draft = r->n_draft,
+            .samples = r->n_computed + r->n_planned - r->n_draft == r->n_tokens,
             .pages = {r->pages[OCTE__POOL_FULL], r->pages[OCTE__POOL_WINDOW]},
             .n_prompt = r->n_prompt,
             .n_cached = r->n_cached,
         };
         step->n_rows += r->n_planned;
-        step->n_samples += s->parts[i].samples;
+        step->n_samples += s->parts[i].samples ? 1 + r->n_draft : 0;
     }
     return s->n_parts > 0;
 }

@@ -60,11 +60,13 @@ oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *opti
         .n_pages = full_pages(o, &stats),
         .n_pages_window = stats.pages_window,
         .window_tokens = stats.pages_window > 0 ? info->window_tokens : 0,
-        .max_running = o->max_sequences,
+        .max_running = options->max_running != 0 && options->max_running < o->max_sequences ? options->max_running : o->max_sequences,
         .max_context_tokens = o->max_context_tokens,
         .max_step_rows = o->max_step_rows,
         .chunk_tokens = options->chunk_tokens,
         .max_waiting = options->max_waiting,
+        .max_step_samples = o->deterministic && o->max_sequences < o->max_step_logits ? o->max_sequences : o->max_step_logits,
+        .draft = options->draft,
         .deterministic = o->deterministic,
         .prefix_cache = !options->no_prefix_cache,
         .copy_page = copy_page,
@@ -104,6 +106,36 @@ void octe_runner_close(octe_runner *r)
 
 octe_scheduler *octe_runner_scheduler(octe_runner *r) { return r->scheduler; }
 
+/* A scheduled part as the engine takes it. How a decode rounds depends on how many query rows its sequence has; deterministic, the row of a guess is a part by itself, over
+ * the same pages and as long as its text: what it would be without the guesses before it. Returns the number of parts. */
+static uint32_t hand_over(const octe_runner *r, const octe_scheduled *p, octe_paged_part *parts)
+{
+    const bool apart = p->n_draft > 0 && octe_engine_options_get(r->engine)->deterministic;
+    const uint32_t n = apart ? p->n_tokens : 1, n_tokens = apart ? 1 : p->n_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = (octe_paged_part){
+            .tokens = p->tokens + p->n_past + i,
+            .n_tokens = n_tokens,
+            .n_past = p->n_past + i,
+            .n_logits = !p->samples ? 0 : apart ? 1 : 1 + p->n_draft,
+            .pages = {p->pages[0], p->pages[1]},
+        };
+    }
+    return n;
+}
+
+/* Samples a part's next token and, as long as each guess is what was sampled before it, those after: the rows of these guesses are right, and any sampling gives what it
+ * would give token by token. */
+static void sample_part(const octe_runner *r, octe_runner_sample *sample, void *context, const octe_scheduled *p, const float *logits, octe_outcome *outcome)
+{
+    const int32_t *const guess = p->tokens + p->n_past + p->n_tokens - p->n_draft;
+    outcome->finish = sample(context, p, logits, &outcome->token);
+    while (!outcome->finish && outcome->n_accepted < p->n_draft && outcome->token == guess[outcome->n_accepted]) {
+        outcome->n_accepted++;
+        outcome->finish = sample(context, p, logits + (size_t)outcome->n_accepted * r->n_vocab, &outcome->token);
+    }
+}
+
 oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*failed)(void *context, const octe_scheduled *part), void *context, uint32_t *n_rows,
                             oct_error *error)
 {
@@ -112,12 +144,12 @@ oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*f
     if (!octe_scheduler_plan(r->scheduler, &step)) {
         return OCT_OK;
     }
+    uint32_t n_parts = 0;
     for (uint32_t i = 0; i < step.n_parts; i++) {
-        const octe_scheduled *p = &step.parts[i];
-        r->parts[i] = (octe_paged_part){.tokens = p->tokens + p->n_past, .n_tokens = p->n_tokens, .n_past = p->n_past, .n_logits = p->samples, .pages = {p->pages[0], p->pages[1]}};
+        n_parts += hand_over(r, &step.parts[i], r->parts + n_parts);
     }
     const float *logits = NULL;
-    const oct_status status = octe_engine_step_paged(r->engine, r->parts, step.n_parts, &logits, error);
+    const oct_status status = octe_engine_step_paged(r->engine, r->parts, n_parts, &logits, error);
     if (status != OCT_OK) {
         octe_scheduler_abandon(r->scheduler);
         for (uint32_t i = 0; i < step.n_parts && failed != NULL; i++) {
@@ -126,10 +158,10 @@ oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*f
         return status;
     }
     for (uint32_t i = 0; i < step.n_parts; i++) {
-        r->outcomes[i] = (octe_outcome){0, false};
+        r->outcomes[i] = (octe_outcome){0};
         if (step.parts[i].samples) {
-            r->outcomes[i].finish = sample(context, &step.parts[i], logits, &r->outcomes[i].token);
-            logits += r->n_vocab;
+            sample_part(r, sample, context, &step.parts[i], logits, &r->outcomes[i]);
+            logits += (size_t)(1 + step.parts[i].n_draft) * r->n_vocab;
         }
     }
     *n_rows = step.n_rows;

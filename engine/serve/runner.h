@@ -8,13 +8,16 @@
 typedef struct octe_runner octe_runner;
 
 typedef struct octe_runner_options {
+    uint32_t max_running;      /* requests at once; 0: the engine's max_sequences */
     uint32_t chunk_tokens;     /* prompt tokens of one request in a step; 0: as many as there are rows (deterministic: what leaves a row for every sequence) */
     uint32_t max_waiting;      /* 0: any number */
     bool no_prefix_cache;
+    octe_draft_options draft;  /* the engine should take rows with logits of the guesses, too: max_step_logits bounds them; deterministic, each guess is a part of its own, and
+                                  max_sequences does as well */
     uint64_t swap_bytes;       /* of the host, for the pages of preempted requests; 0: they are computed again */
 } octe_runner_options;
 
-/* The rest follows the engine's options: max_sequences requests at once, max_context_tokens each, max_step_rows a step, and its deterministic mode. The engine must
+/* The rest follows the engine's options: max_context_tokens of a request, max_step_rows a step, and its deterministic mode. The engine must
  * take a row with logits of every sequence (max_step_logits >= max_sequences) and outlive the runner; nobody else steps it. Errors as
  * octe_scheduler_open. */
 oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *options, octe_runner **runner, oct_error *error);
@@ -29,7 +32,8 @@ oct_status octe_runner_save(octe_runner *runner, const char *path, uint64_t *n_p
 /* And back, as far as pages are free. Errors: IO_ERROR; BAD_DATA: damaged, cut off, of another version, model, cache format or mode: nothing is taken over. */
 oct_status octe_runner_restore(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
 
-/* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). */
+/* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). Called once for each token, in order: after a guess that it
+ * confirms again in the same step, with the logits of the guess. */
 typedef bool octe_runner_sample(void *context, const octe_scheduled *part, const float *logits, int32_t *token);
 
 /* One step. *n_rows: what it computed; 0: no request was there. After an error nothing was sampled and all requests of the step are as before; who

@@ -24,6 +24,13 @@ static oct_status check_options(octe_scheduler_options *o, oct_error *error)
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "max_running is %u, max_step_rows %u, max_context_tokens %u; must be positive, a step must take one row of each running request",
                             o->max_running, o->max_step_rows, o->max_context_tokens);
     }
+    const octe_draft_options *d = &o->draft;
+    o->max_step_samples = o->max_step_samples != 0 ? o->max_step_samples : o->max_running;
+    if (d->n_tokens > OCTE_DRAFT_MAX || (d->n_tokens > 0 && (d->least_match == 0 || d->least_match > d->most_match)) || o->max_step_samples < o->max_running) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL,
+                            "%u guesses after %u to %u equal tokens, %u rows with logits; must be at most %d after at least one, with logits of each running request's row", d->n_tokens,
+                            d->least_match, d->most_match, o->max_step_samples, OCTE_DRAFT_MAX);
+    }
     o->chunk_tokens = o->chunk_tokens != 0 && o->chunk_tokens < o->max_step_rows ? o->chunk_tokens : o->max_step_rows;
     if (o->deterministic && (o->chunk_tokens % o->page_size != 0 || o->chunk_tokens > o->max_step_rows - o->max_running)) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "chunk_tokens is %u; deterministic, it must be a multiple of the page size (%u) and at most max_step_rows - max_running = %u",
@@ -172,8 +179,9 @@ static void give_back(octe_scheduler *s, const octe__request *r)
 uint32_t octe__most_window_pages(const octe_scheduler *s, uint32_t n_tokens)
 {
     const octe_scheduler_options *o = &s->options;
+    const uint32_t rows = o->chunk_tokens > o->draft.n_tokens ? o->chunk_tokens : o->draft.n_tokens + 1;
     /* The window's last key and a chunk's first token may lie anywhere in their pages. */
-    const uint64_t most = ((uint64_t)o->window_tokens + o->chunk_tokens + o->page_size - 1) / o->page_size + 2, all = octe__pages_for(s, n_tokens);
+    const uint64_t most = ((uint64_t)o->window_tokens + rows + o->page_size - 1) / o->page_size + 2, all = octe__pages_for(s, n_tokens);
     return (uint32_t)(most < all ? most : all);
 }
 
@@ -218,7 +226,8 @@ oct_status octe_scheduler_add(octe_scheduler *s, const octe_request_spec *spec, 
     const uint32_t all = spec->n_prompt + spec->max_new_tokens;
     octe__request *r = calloc(1, sizeof(*r));
     if (r != NULL) {
-        *r = (octe__request){.priority = spec->priority, .client = spec->client, .user = spec->user, .n_prompt = spec->n_prompt, .n_tokens = spec->n_prompt, .max_tokens = all, .node = OCTE__ROOT};
+        *r = (octe__request){.priority = spec->priority, .client = spec->client, .user = spec->user, .n_prompt = spec->n_prompt, .n_tokens = spec->n_prompt, .max_tokens = all, .node = OCTE__ROOT,
+                            .draft_tokens = spec->draft_tokens};
         r->tokens = malloc(all * sizeof(*r->tokens));
         r->pages[OCTE__POOL_FULL] = malloc(octe__pages_for(s, all) * sizeof(int32_t));
         r->pages[OCTE__POOL_WINDOW] = s->options.window_tokens > 0 ? malloc(octe__pages_for(s, all) * sizeof(int32_t)) : NULL;
@@ -351,9 +360,18 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
     for (uint32_t i = 0; i < s->n_parts; i++) {
         octe__request *r = s->planned[i];
         const bool samples = s->parts[i].samples;
-        r->n_computed += r->n_planned;
+        const uint32_t n_draft = r->n_draft, n_accepted = n_draft > 0 ? outcomes[i].n_accepted : 0;
+        /* What rows of wrong guesses have stored is written over by the next ones. */
+        r->n_computed += r->n_planned - n_draft + n_accepted;
+        r->n_tokens += n_accepted;
         s->stats.n_rows += r->n_planned;
-        r->n_planned = 0;
+        s->stats.n_drafts += n_draft > 0;
+        s->stats.n_draft_tokens += n_draft;
+        s->stats.n_accepted_tokens += n_accepted;
+        for (uint32_t k = 0; k < n_accepted; k++) {
+            s->stats.n_accepted_at[k]++;
+        }
+        r->n_planned = r->n_draft = 0;
         if (s->options.prefix_cache) {
             remember(s, r);
         }
@@ -382,7 +400,7 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
 void octe_scheduler_abandon(octe_scheduler *s)
 {
     for (uint32_t i = 0; i < s->n_parts; i++) {
-        s->planned[i]->n_planned = 0;
+        s->planned[i]->n_planned = s->planned[i]->n_draft = 0;
     }
     s->n_parts = 0;
 }

@@ -13,9 +13,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/serve/draft.h"
 #include "octavo/status.h"
 
 typedef struct octe_scheduler octe_scheduler;
+
+/* Speculation: a running answer's next token is computed together with guesses of those after it (draft.h), and as many of them stay as the sampling confirms. */
+typedef struct octe_draft_options {
+    uint32_t n_tokens;                    /* most guesses of a request and step, at most OCTE_DRAFT_MAX; 0: off */
+    uint32_t least_match, most_match;     /* tokens at the text's end that must have stood before: 1 <= least <= most */
+    uint32_t max_running;                 /* none while more requests than this run; 0: any number */
+} octe_draft_options;
 
 typedef struct octe_scheduler_options {
     uint32_t page_size;            /* tokens, both pools */
@@ -27,6 +35,8 @@ typedef struct octe_scheduler_options {
     uint32_t max_step_rows;        /* tokens of a step */
     uint32_t chunk_tokens;         /* prompt tokens of one request in a step; 0: max_step_rows */
     uint32_t max_waiting;          /* 0: any number */
+    uint32_t max_step_samples;     /* rows of a step with logits, guesses among them; 0: max_running */
+    octe_draft_options draft;
     bool deterministic;            /* where a request's text is cut into chunks depends on itself alone: chunks end at multiples of chunk_tokens, cached
                                       beginnings are whole chunks, and an answer that is computed again is so token by token. chunk_tokens: a multiple of the page
                                       size, at most max_step_rows - max_running */
@@ -52,6 +62,7 @@ typedef struct octe_request_spec {
     uint32_t max_new_tokens;       /* >= 1 */
     int32_t priority;              /* lower goes first; one step of it is worth OCTE_PRIORITY_TOKENS of waiting. -1000 .. 1000 */
     uint64_t client;               /* requests of one client queue behind each other; 0: of nobody in particular */
+    int32_t draft_tokens;          /* of octe_draft_options.n_tokens, at most so many; 0: all of them; -1: none */
     void *user;
 } octe_request_spec;
 
@@ -73,7 +84,8 @@ typedef struct octe_scheduled {
     void *user;
     const int32_t *tokens;         /* from the request's first one on */
     uint32_t n_past, n_tokens;
-    bool samples;                  /* the logits of its last token give the next one */
+    uint32_t n_draft;              /* the last so many of n_tokens are guesses, and have logits like the one before them */
+    bool samples;                  /* the logits of its last token (that is no guess) give the next one */
     const int32_t *pages[2];       /* of the full pool and the window's, from key 0 on; -1 where the window has passed. [1] NULL without window */
     uint32_t n_prompt, n_cached;   /* n_cached: prompt tokens that were taken from the cache when it last was admitted */
 } octe_scheduled;
@@ -88,7 +100,8 @@ bool octe_scheduler_plan(octe_scheduler *scheduler, octe_step_plan *step);
 
 /* What came of a part that samples; of another part nothing is looked at. */
 typedef struct octe_outcome {
-    int32_t token;
+    uint32_t n_accepted;           /* of the part's guesses, the first so many were sampled; each confirms the row that follows it */
+    int32_t token;                 /* after those */
     bool finish;                   /* in: this token was the last. out: also when max_new_tokens are there */
 } octe_outcome;
 
@@ -104,7 +117,8 @@ typedef struct octe_scheduler_stats {
     uint64_t n_added, n_finished, n_cancelled, n_refused, n_preempted, n_steps, n_pages_copied;
     uint64_t n_swapped_out, n_swapped_in;   /* requests */
     uint32_t n_swap_used;                   /* places */
-    uint64_t n_rows;                   /* tokens computed */
+    uint64_t n_rows;                   /* tokens computed, guesses among them */
+    uint64_t n_drafts, n_draft_tokens, n_accepted_tokens, n_accepted_at[OCTE_DRAFT_MAX];   /* parts with guesses, guesses, those that came true, by place */
     uint64_t n_prompt_tokens, n_cached_tokens;   /* looked up in the cache, found there; each admission counts */
 } octe_scheduler_stats;
 

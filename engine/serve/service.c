@@ -28,7 +28,7 @@ struct octe_answer {
     octe__answer_text text;
     void (*notify)(void *context);
     void *context;
-    uint32_t n_cached, n_sampled;
+    uint32_t n_cached, n_sampled, n_drafted, n_accepted;
     double asked, last;               /* seconds: when it was asked for, when its last token came */
     octe_answer_end end;
     oct_error error;
@@ -105,7 +105,7 @@ static void answer_fail(octe_answer *a, const oct_error *error)
 
 octe_answer_view octe_answer_look(const octe_answer *a)
 {
-    octe_answer_view view = {.n_prompt = a->request.n_prompt, .n_cached = a->n_cached, .n_sampled = a->n_sampled, .end = a->end, .error = &a->error};
+    octe_answer_view view = {.n_prompt = a->request.n_prompt, .n_cached = a->n_cached, .n_sampled = a->n_sampled, .n_drafted = a->n_drafted, .n_accepted = a->n_accepted, .end = a->end, .error = &a->error};
     octe__answer_text_look(&a->text, &view);
     return view;
 }
@@ -139,6 +139,10 @@ static bool sample(void *context, const octe_scheduled *part, const float *logit
     octe_service_lock(s);
     *token = 0;
     a->n_cached = part->n_cached;
+    /* The step's first token for this answer, or one behind a guess that has just come true. */
+    const bool first = part->n_prompt + a->n_sampled == part->n_past + part->n_tokens - part->n_draft;
+    a->n_drafted += first ? part->n_draft : 0;
+    a->n_accepted += first ? 0 : 1;
     bool ended = a->abandoned;
     if (ended) {
         answer_end(a, OCTE_END_FAILED);

@@ -61,6 +61,7 @@ typedef struct octe_answer_view {
     const octe_answer_token *tokens;
     uint32_t n_tokens;         /* whose text is given out */
     uint32_t n_prompt, n_cached, n_sampled;
+    uint32_t n_drafted, n_accepted;   /* guesses computed for it, and those that came true */
     octe_answer_end end;
     const oct_error *error;    /* of OCTE_END_FAILED */
 } octe_answer_view;

@@ -10,6 +10,7 @@ typedef struct fake_pool {
     uint64_t *stored[2];      /* [pages][page_size] */
     uint64_t *host;           /* [n_swap][page_size] */
     uint32_t n_vocab;
+    bool repeats;             /* mostly what stood five tokens before */
     uint64_t n_steps;
 } fake_pool;
 

@@ -86,6 +86,7 @@ static void run_random(const octe_scheduler_options *given, uint64_t seed)
     octe_scheduler_options o = *given;
     fake_pool f;
     fake_pool_open(&f, &o, VOCAB);
+    f.repeats = o.draft.n_tokens > 0;
     work *w = calloc(N_REQUESTS, sizeof(*w));
     uint32_t n = 0, n_over = 0;
     uint64_t most_waited = 0;
@@ -93,7 +94,7 @@ static void run_random(const octe_scheduler_options *given, uint64_t seed)
     while (n_over < N_REQUESTS) {
         for (uint32_t more = n < N_REQUESTS ? some(3) * some(3) : 0; more > 0 && n < N_REQUESTS; more--, n++) {
             invent(&w[n]);
-            const octe_request_spec q = {w[n].prompt, w[n].n_prompt, w[n].n_new, (int32_t)some(3) - 1, some(6), &w[n]};
+            const octe_request_spec q = {w[n].prompt, w[n].n_prompt, w[n].n_new, (int32_t)some(3) - 1, some(6), (int32_t)some(5) - 1, &w[n]};
             assert_int_equal(octe_scheduler_add(f.scheduler, &q, &w[n].id, NULL), OCT_OK);
             w[n].begun = f.n_steps;
         }
@@ -144,6 +145,9 @@ static void run_random(const octe_scheduler_options *given, uint64_t seed)
     assert_true(stats.n_preempted > 0 && stats.n_cancelled > 50);
     assert_int_equal(stats.n_swapped_in > 0, o.n_swap > 0);
     assert_int_equal(stats.n_swap_used, 0);
+    assert_true(stats.n_accepted_tokens <= stats.n_draft_tokens && stats.n_draft_tokens <= stats.n_drafts * o.draft.n_tokens);
+    assert_int_equal(stats.n_accepted_tokens > 100, o.draft.n_tokens > 0);
+    assert_int_equal(stats.n_draft_tokens > stats.n_accepted_tokens, o.draft.n_tokens > 0);
     octe_scheduler_clear_cache(f.scheduler);
     octe_scheduler_stats_get(f.scheduler, &stats);
     assert_int_equal(stats.pool[0].n_free, stats.pool[0].n);
@@ -156,7 +160,7 @@ static void random_work(void **state)
 {
     (void)state;
     for (uint32_t round = 0; round < n_seeds; round++) {
-        for (uint32_t i = 0; i < 32; i++) {
+        for (uint32_t i = 0; i < 64; i++) {
             octe_scheduler_options o = plain();
             o.n_swap = (i & 16) != 0 ? 30 : 0;
             o.deterministic = (i & 1) != 0;
@@ -168,9 +172,13 @@ static void random_work(void **state)
                 o.window_tokens = 10;
                 o.n_pages_window = 40;
             }
-            const uint64_t seed = 20260 + round * 32 + i;
-            print_message("seed %llu: %s, cache %s, hash %s, window %u, host's places %u\n", (unsigned long long)seed, o.deterministic ? "deterministic" : "free", o.prefix_cache ? "on" : "off",
-                          o.hash != NULL ? "always the same" : "good", o.window_tokens, o.n_swap);
+            if ((i & 32) != 0) {
+                o.draft = (octe_draft_options){3 + i % 3, 1, 2, i % 5 == 0 ? 4 : 0};
+                o.max_step_samples = i % 7 == 0 ? 10 : 24;
+            }
+            const uint64_t seed = 20260 + round * 64 + i;
+            print_message("seed %llu: %s, cache %s, hash %s, window %u, host's places %u, guesses %u\n", (unsigned long long)seed, o.deterministic ? "deterministic" : "free", o.prefix_cache ? "on" : "off",
+                          o.hash != NULL ? "always the same" : "good", o.window_tokens, o.n_swap, o.draft.n_tokens);
             run_random(&o, seed);
         }
     }
@@ -245,7 +253,7 @@ static void refusals(void **state)
 
 static uint64_t add(fake_pool *f, const int32_t *prompt, uint32_t n_prompt, uint32_t n_new, int32_t priority, uint64_t client)
 {
-    const octe_request_spec q = {prompt, n_prompt, n_new, priority, client, NULL};
+    const octe_request_spec q = {prompt, n_prompt, n_new, priority, client, 0, NULL};
     uint64_t id;
     oct_error error = OCT_ERROR_INIT;
     if (octe_scheduler_add(f->scheduler, &q, &id, &error) != OCT_OK) {
@@ -377,7 +385,7 @@ static void no_starvation(void **state)
         octe_step_plan step;
         assert_true(octe_scheduler_plan(f.scheduler, &step));
         there = part_of(&step, slow) == NULL;
-        octe_outcome outcomes[2] = {{1, false}, {1, false}};
+        octe_outcome outcomes[2] = {{0, 1, false}, {0, 1, false}};
         octe_scheduler_commit(f.scheduler, outcomes);
         assert_true(f.scheduler->stats.n_rows < OCTE_PRIORITY_TOKENS + 100);
     }
@@ -530,7 +538,7 @@ static void preemption(void **state)
             for (int t = 0; t < 20; t++) {
                 w[k].prompt[t] = k * 20 + t;
             }
-            const octe_request_spec q = {w[k].prompt, 20, 40, 0, 0, &w[k]};
+            const octe_request_spec q = {w[k].prompt, 20, 40, 0, 0, 0, &w[k]};
             assert_int_equal(octe_scheduler_add(f.scheduler, &q, &w[k].id, NULL), OCT_OK);
         }
         while (fake_step(&f, take_token, NULL)) {

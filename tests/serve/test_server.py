@@ -157,6 +157,38 @@ def test_cached_tokens(start):
     assert [off.complete(prompt)["usage"]["prompt_tokens_details"]["cached_tokens"] for _ in range(2)] == [0, 0]
 
 
+def test_speculation(start):
+    """Guesses from the text change no answer, greedy or drawn, and are counted; a request may do without."""
+    config = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
+    arguments = ("--deterministic", "--max-num-batched-tokens", 64)
+    plain, guessing = start(*arguments), start(*arguments, "--speculative-config", config)
+    few = {str(b): 60 for b in (70, 71, 72)}     # few words repeat themselves
+    asked = [{"prompt": [70, 71, 72, 70] * 9, "max_tokens": 60, "ignore_eos": True, "logit_bias": few, "logprobs": 2} | more
+             for more in ({"temperature": 0}, {"temperature": 1.0, "seed": 3}, {"temperature": 0, "stop": ["never"], "n": 2}, {"temperature": 0, "presence_penalty": 1.0})]
+    for ask in asked:
+        without, reply = plain.post(COMPLETIONS, ask), guessing.post(COMPLETIONS, ask)
+        assert reply["choices"] == without["choices"] and "completion_tokens_details" not in without["usage"]
+        details = reply["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] > 0, ask
+    m = guessing.metrics()
+    accepted = [m[f'octavo:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}}'] for i in range(5)]
+    assert sum(accepted) == m["octavo:spec_decode_num_accepted_tokens_total"] < m["octavo:spec_decode_num_draft_tokens_total"]
+    assert accepted == sorted(accepted, reverse=True) and accepted[0] <= m["octavo:spec_decode_num_drafts_total"]
+    off = guessing.post(COMPLETIONS, asked[0] | {"num_speculative_tokens": 0})
+    assert off["usage"]["completion_tokens_details"] == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    one = guessing.post(COMPLETIONS, asked[0] | {"num_speculative_tokens": 1})
+    assert one["choices"] == off["choices"] and one["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 0
+    assert guessing.metrics()['octavo:spec_decode_num_accepted_tokens_per_pos_total{position="1"}'] == accepted[1]
+    assert not any("spec_decode" in key for key in plain.metrics())
+
+
+def test_wrong_speculation(request, model):
+    for config in ("", "[]", "{}", '{"method": "eagle", "num_speculative_tokens": 3}', '{"num_speculative_tokens": 16}', '{"num_speculative_tokens": 3, "prompt_lookup_min": 5}',
+                   '{"num_speculative_tokens": 3, "surprise": 1}', '{"num_speculative_tokens": "3"}'):
+        done = subprocess.run([request.config.getoption("--octavo"), "serve", "-m", model, "--port", "0", "--speculative-config", config], capture_output=True, timeout=60)
+        assert done.returncode == 2 and b"--speculative-config" in done.stderr, (config, done.stderr)
+
+
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 
