@@ -3,7 +3,7 @@
  *
  * A block of 64 keys at a time, four vectors after four vectors while the block's bytes are in L1:
  *   scores   dims in the lanes; 16 sums of keys x vectors side by side, added over the lanes all at once by a tree of 45 instructions
- *   softmax  by vector, keys in the lanes, in powers of two
+ *   softmax  keys in the lanes, or keys x four vectors, in powers of two
  *   values   64 dims x 4 vectors in registers, running over the block's keys; o takes a block's sum at once, so that its rounding error
  *            grows with the number of blocks and not of keys
  * Decoding 64 elements takes 10 instructions outside the FMA pipes or beside them, so with four vectors the FMAs hide it.
@@ -93,7 +93,7 @@ AVX512_INLINE void load_keys(__m512 *x, const uint8_t *const *rows, uint32_t d, 
     }
 }
 
-/* s[vector][AVX512_BLOCK]: raw products for n keys, rounded up to the kernel's step; keys past n are zero rows. q: arranged, vectors q_stride
+/* s, by avx512_at: raw products for n keys, rounded up to the kernel's step; keys past n are zero rows. q: arranged, vectors q_stride
  * apart. next: rows to prefetch. */
 typedef void score_fn(float *s, const float *q, int64_t q_stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                       const avx512_table *table);
@@ -160,14 +160,14 @@ AVX512_INLINE void score(float *s, const float *q, int64_t q_stride, const uint8
                 const __m512 z = avx512_sum4(sum[c][1], sum[c + 1][1], sum[c + 2][1], sum[c + 3][1]);
                 y = avx512_sum2_128(y, z);
             }
-            avx512_store_columns(s + j, c, avx512_turn4(y), n_vectors);
+            avx512_store_columns(s, j, c, y, n_vectors);
         }
     }
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
-/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]. */
+/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p by avx512_at. */
 typedef void value_fn(float *o, int64_t o_stride, const float *keep, const float *p, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
                       uint32_t dim, const avx512_table *table);
 
@@ -199,7 +199,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
             const __m512 x = is_whole ? avx512_piece(&chunk, i, kind) : avx512_piece_some(&chunk, i, n_dims, kind);
             AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
             {
-                sum[v][i] = _mm512_fmadd_ps(_mm512_set1_ps(p[v * AVX512_BLOCK + j]), x, sum[v][i]);
+                sum[v][i] = _mm512_fmadd_ps(_mm512_set1_ps(p[avx512_at(v, j, n_vectors)]), x, sum[v][i]);
             }
         }
     }

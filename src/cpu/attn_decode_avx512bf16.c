@@ -19,7 +19,13 @@
  *                                                                                     68 (74)    45 (53)
  *   with four vectors whole rows asked for after a score                                         47
  *   16 keys instead of 8 in a score for four vectors: 0
- * 32/8 x 128 has 64 keys of 128 dims to a softmax and a sum over lanes, half as many as 8/1 x 256 has.
+ *   four vectors: pointers to rows once for 64 dims, which gcc kept in vector registers; scores, softmax and weights [key][vector] (avx512_at)
+ *                                                                                                   (56)
+ * 32/8 x 128 in cycles a key, 32 of them dot products; 58.6 before: score 22.2 in L1 (25.5 before), values 19.5, softmax 3.3 (4.3), pointing at rows 1.6.
+ * Rows from L2 at a stride of 1 KiB take 8 more, rows from memory another 6. Nothing came of: lanes of dims and keys in double words, interleaved by
+ * words and double words instead of inserted (the same for four, 12 % slower for one); three vinserti32x4 from memory (8 % slower); the scores of a
+ * block before the values of the one before it (0: the parts overlap already); rows into L1 before each step (0); one line of each pair (twice the
+ * time: nobody fetches the other).
  *
  * Otherwise as attn_decode_avx512.c. In cache, dim 128, e4m3, GB/s of one Zen 4 core at 3.7 GHz by query heads a KV head:
  *                                          1      2      4      8
@@ -71,7 +77,7 @@ AVX512_INLINE void score_dims(__m512 *sum, const uint16_t *q, int64_t q_stride, 
     }
 }
 
-/* s[vector][AVX512_BLOCK]: raw products for n keys, rounded up to the kernel's step; keys past n are zero rows. q: spread, vectors q_stride
+/* s, by avx512_at: raw products for n keys, rounded up to the kernel's step; keys past n are zero rows. q: spread, vectors q_stride
  * words apart. next: rows to prefetch. */
 typedef void score_fn(float *s, const uint16_t *q, int64_t q_stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                       const avx512_table *table);
@@ -90,8 +96,17 @@ AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const ui
         {
             sum[c] = _mm512_setzero_ps();
         }
+        for (; n_vectors != 8 && d + 64 <= dim; d += 64) { /* pointers to rows come once for 64 dims; with eight it takes longer */
+            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            {
+                if (n_vectors <= 2) { /* with four, asking between costs more than it brings */
+                    avx512_ask(&ahead, n_keys / 4);
+                }
+                score_dims(sum, q, q_stride, rows, d + 16 * i, &decoder, kind, n_vectors, n_groups, n_terms, false);
+            }
+        }
         for (; d + 16 <= dim; d += 16) {
-            if (n_vectors <= 2 || n_vectors == 8) { /* with four, asking between costs more than it brings */
+            if (n_vectors <= 2 || n_vectors == 8) {
                 avx512_ask(&ahead, n_keys / 4);
             }
             score_dims(sum, q, q_stride, rows, d, &decoder, kind, n_vectors, n_groups, n_terms, false);
@@ -101,7 +116,7 @@ AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const ui
         }
         AVX512_UNROLL for (uint32_t c = 0; c < n_columns; c += 4)
         {
-            avx512_store_columns(s + j, c, avx512_turn4(avx512_sum4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3])), n_vectors);
+            avx512_store_columns(s, j, c, avx512_sum4(sum[c], sum[c + 1], sum[c + 2], sum[c + 3]), n_vectors);
         }
         if (n_vectors <= 2 || n_vectors == 8) {
             avx512_ask_rest(&ahead);
@@ -113,7 +128,7 @@ AVX512_INLINE void score(float *s, const uint16_t *q, int64_t q_stride, const ui
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
-/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: bf16, [v][AVX512_BLOCK], 0 past n. Whole chunks of 64 dims of o
+/* o[v][dim] = o[v][dim] * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: bf16, by avx512_pair_at, 0 past n. Whole chunks of 64 dims of o
  * lie as interleaving two rows leaves them, until avx512_put_in_order: the four dims that begin at 4 i of each 16 together. */
 typedef void value_fn(float *o, int64_t o_stride, const float *keep, const uint16_t *p, const uint8_t *const *rows, const uint8_t *const *next,
                       uint32_t n, uint32_t dim, const avx512_table *table);
@@ -151,7 +166,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
-            memcpy(&weights, p + v * AVX512_BLOCK + j, sizeof(weights));
+            memcpy(&weights, p + avx512_pair_at(v, j, n_vectors), sizeof(weights));
             AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
             {
                 if (part != AVX512_REST || 16 * i < n_dims) {
@@ -260,8 +275,11 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
                       const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
 {
     _Alignas(64) uint16_t rounded[AVX512_GROUP_MOST * AVX512_BLOCK];
-    for (uint32_t j = 0; j < n_vectors * AVX512_BLOCK; j += 32) {
-        _mm512_store_si512(rounded + j, avx512_to_bf16(_mm512_load_ps(p + j), _mm512_load_ps(p + j + 16)));
+    const uint32_t n_lanes = n_vectors <= 2 ? n_vectors : (n_vectors + 3) / 4 * 4;
+    const __m512i pairs = _mm512_load_si512(avx512_pairs_of_four);
+    for (uint32_t j = 0; j < n_lanes * AVX512_BLOCK; j += 32) {
+        const __m512i words = avx512_to_bf16(_mm512_load_ps(p + j), _mm512_load_ps(p + j + 16));
+        _mm512_store_si512(rounded + j, n_vectors <= 2 ? words : _mm512_permutexvar_epi16(pairs, words));
     }
     values[avx512_kind_of(spec->v.dtype)][function_of(n_vectors)](o, o_stride, keep, rounded, rows, next, n, spec->dim_v, avx512_table_of(spec->v.dtype));
 }

@@ -67,7 +67,7 @@ AVX512_INLINE __m512 units_of(const uint8_t *q, size_t bytes, const uint32_t n_v
         const uint32_t v = n_vectors == 1 ? 0 : n_vectors == 2 ? i / 2 : i < n_vectors ? i : 0;
         unit[i] = ((const q_head *)(const void *)(q + v * bytes))->unit;
     }
-    return avx512_turn4(_mm512_broadcast_f32x4(_mm_loadu_ps(unit)));
+    return _mm512_broadcast_f32x4(_mm_loadu_ps(unit));
 }
 
 /* Running sums of a step's columns: 256 high + low is the first term, rest the second. */
@@ -120,8 +120,17 @@ AVX512_INLINE void score(float *s, const uint8_t *q, size_t bytes, const uint8_t
                 sum.rest[c] = (avx512_sums)_mm512_maskz_set1_epi32(0x1111, head->correction[1]);
             }
         }
+        for (; d + 64 <= dim; d += 64) { /* the rows are pointed at once for 64 dims */
+            AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+            {
+                if (n_vectors <= 2) { /* more are no faster than memory */
+                    asked = avx512_prefetch_rows(next, asked, dim, (d + 16 * i + 16) * n_keys, row_bytes);
+                }
+                score_dims(&sum, q, bytes, rows, d + 16 * i, n_vectors, n_groups, n_terms, false);
+            }
+        }
         for (; d + 16 <= dim; d += 16) {
-            if (n_vectors <= 2) { /* more are no faster than memory */
+            if (n_vectors <= 2) {
                 asked = avx512_prefetch_rows(next, asked, dim, (d + 16) * n_keys, row_bytes);
             }
             score_dims(&sum, q, bytes, rows, d, n_vectors, n_groups, n_terms, false);
@@ -142,7 +151,7 @@ AVX512_INLINE void score(float *s, const uint8_t *q, size_t bytes, const uint8_t
                 const __m512i rest = sum4((__m512i)sum.rest[c], (__m512i)sum.rest[c + 1], (__m512i)sum.rest[c + 2], (__m512i)sum.rest[c + 3]);
                 total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(rest), _mm512_set1_ps(1.0f / AVX512_Q_REST), total);
             }
-            avx512_store_columns(s + j, c, _mm512_mul_ps(avx512_turn4(total), units), n_vectors);
+            avx512_store_columns(s, j, c, _mm512_mul_ps(total, units), n_vectors);
         }
     }
 }
@@ -162,6 +171,29 @@ static float weigh(int16_t *to, const float *p)
         _mm512_store_si512(to + j, _mm512_permutex2var_epi16(a, low_words, b));
     }
     return counts ? largest / 32767.0f : largest < INFINITY ? 0.0f : NAN;
+}
+
+/* The same of four vectors at once, p by avx512_at, to avx512_pair_at's order. */
+static void weigh_four(int16_t *to, const float *p, float *gain, uint32_t n_vectors)
+{
+    const __m512i words = _mm512_slli_epi16(_mm512_load_si512(avx512_pairs_of_four), 1); /* the lower ones of two registers of double words */
+    const __m512 limit = _mm512_set1_ps(INFINITY);
+    __m512i most = _mm512_setzero_si512();
+    for (uint32_t j = 0; j < 4 * AVX512_BLOCK; j += 16) {
+        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_load_si512(p + j), _mm512_set1_epi32(INT32_MAX)));
+    }
+    most = _mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0x4E));
+    const __m512 largest = _mm512_castsi512_ps(_mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0xB1)));
+    const __mmask16 finite = _mm512_cmp_ps_mask(largest, limit, _CMP_LT_OQ);
+    const __mmask16 counts = finite & _mm512_cmp_ps_mask(largest, _mm512_set1_ps(AVX512_WEIGHT_MIN), _CMP_GE_OQ);
+    const __m512 scale = _mm512_maskz_div_ps(counts, _mm512_set1_ps(32767.0f), largest);
+    for (uint32_t j = 0; j < 4 * AVX512_BLOCK; j += 32) {
+        const __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(p + j), scale)), b = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(p + j + 16), scale));
+        _mm512_store_si512(to + j, _mm512_permutex2var_epi16(a, words, b));
+    }
+    const __m512 worth = _mm512_maskz_div_ps(counts, largest, _mm512_set1_ps(32767.0f));
+    const __m512 each = _mm512_mask_mov_ps(_mm512_set1_ps(NAN), finite, worth);
+    avx512_store_some(gain, each, n_vectors);
 }
 
 /* A pass over the keys, for n_vectors. */
@@ -197,7 +229,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
         AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
         {
             int32_t weights;
-            memcpy(&weights, p + v * AVX512_BLOCK + j, sizeof(weights));
+            memcpy(&weights, p + avx512_pair_at(v, j, n_vectors), sizeof(weights));
             AVX512_UNROLL for (uint32_t i = 0; i < n_pieces; i++)
             {
                 if (part != AVX512_REST || 16 * i < n_dims) {
@@ -267,8 +299,12 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     float gain[AVX512_GROUP_MOST];
     const uint32_t dim = spec->dim_v;
     uint32_t d = 0;
-    for (uint32_t v = 0; v < n_vectors; v++) {
-        gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
+    for (uint32_t v = 0; v < n_vectors; v += n_vectors <= 2 ? 1 : AVX512_GROUP) {
+        if (n_vectors <= 2) {
+            gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
+        } else {
+            weigh_four(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK, gain + v, n_vectors < AVX512_GROUP ? n_vectors : AVX512_GROUP);
+        }
     }
     for (; d + 64 <= dim; d += 64) {
         if (n_vectors == AVX512_GROUP_MOST) { /* 16 sums in registers */

@@ -59,12 +59,12 @@ typedef struct avx512_few_scores {
     uint32_t n_group; /* AVX512_GROUP or AVX512_GROUP_MOST, which all values take */
     size_t (*q_bytes)(const oct_kv_spec *spec); /* of one prepared vector, a multiple of 64 */
     void (*prepare)(const oct_kv_spec *spec, void *q, const float *from, uint32_t n_most);
-    /* s[vector][AVX512_BLOCK] = products of n keys, rounded up to at most 16 more. next: rows to prefetch. */
+    /* s, where avx512_at says, = products of n keys, rounded up to at most 16 more. next: rows to prefetch. */
     void (*score)(const oct_kv_spec *spec, float *s, const void *q, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n,
                   uint32_t n_vectors, uint32_t n_terms);
 } avx512_few_scores;
 
-/* o[v][dim] = o * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: [v][AVX512_BLOCK], 0 past n, used up. */
+/* o[v][dim] = o * keep[v] + sum over n keys of p[v][key] * row[key][dim]; p: where avx512_at says, 0 past n, used up. */
 typedef struct avx512_few_values {
     void (*sum)(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                 const uint8_t *const *next, uint32_t n, uint32_t n_vectors);

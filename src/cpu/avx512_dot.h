@@ -26,6 +26,11 @@ AVX512_INLINE __m512i avx512_load_row(const uint8_t *at, uint32_t n, const bool 
     return is_whole ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi8(((__mmask64)1 << n) - 1, at);
 }
 
+/* Weights of eight keys and four vectors, words [key][vector], to avx512_pair_at's order. */
+#define AVX512_PAIR_OF_FOUR(p) (((p) / 8 * 2 + (p) % 2) * 4 + (p) % 8 / 2)
+static const _Alignas(64) uint16_t avx512_pairs_of_four[32] = { AVX512_8(AVX512_PAIR_OF_FOUR, 0), AVX512_8(AVX512_PAIR_OF_FOUR, 8),
+                                                                AVX512_8(AVX512_PAIR_OF_FOUR, 16), AVX512_8(AVX512_PAIR_OF_FOUR, 24) };
+
 /* ---- values: chunks of 64 dims -------------------------------------------------------------------------------------------------- */
 
 /* What a pass over the keys takes of a chunk of 64 dims: all of it, the lower or the upper eight dims of each 16, or its first dims, in order, up to dim. */

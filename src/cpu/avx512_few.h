@@ -25,32 +25,20 @@ AVX512_INLINE uint32_t avx512_column(uint32_t v, uint32_t g, const uint32_t n_ve
     return n_vectors == 8 ? v / 4 * 8 + 4 * g + v % 4 : n_vectors == 1 ? g : n_vectors == 2 ? g / 2 * 4 + 2 * v + g % 2 : 4 * g + v;
 }
 
-AVX512_INLINE void avx512_store_columns_4(float *s, uint32_t c, __m512 y, const uint32_t n_vectors)
-{
-    _mm_store_ps(s + c, _mm512_castps512_ps128(y));
-    _mm_store_ps(s + AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 1));
-    _mm_store_ps(s + 2 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 2));
-    if (n_vectors == 4) {
-        _mm_store_ps(s + 3 * AVX512_BLOCK + c, _mm512_extractf32x4_ps(y, 3));
-    }
-}
-
-/* Four columns [column][key] to s[vector][AVX512_BLOCK], from column c of the step on. */
-AVX512_INLINE void avx512_store_columns(float *s, uint32_t c, __m512 y, const uint32_t n_vectors)
+/* Four columns, y[key][column] as avx512_sum4 leaves them, to s, from column c of the step on, whose first key is j. */
+AVX512_INLINE void avx512_store_columns(float *s, uint32_t j, uint32_t c, __m512 y, const uint32_t n_vectors)
 {
     switch (n_vectors) {
     case 1:
-        _mm512_store_ps(s, y);
+        _mm512_store_ps(s + j, avx512_turn4(y));
         break;
     case 2:
-        _mm256_store_ps(s + 2 * c, _mm512_castps512_ps256(y));
-        _mm256_store_ps(s + AVX512_BLOCK + 2 * c, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(y), 1)));
-        break;
-    case 8:
-        avx512_store_columns_4(s + c / 8 * 4 * AVX512_BLOCK, c % 8, y, 4);
+        y = avx512_turn4(y);
+        _mm256_store_ps(s + j + 2 * c, _mm512_castps512_ps256(y));
+        _mm256_store_ps(s + AVX512_BLOCK + j + 2 * c, _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(y), 1)));
         break;
     default:
-        avx512_store_columns_4(s, c, y, n_vectors);
+        _mm512_store_ps(s + c / 8 * 4 * AVX512_BLOCK + 4 * (j + c % 8), y);
     }
 }
 

@@ -169,14 +169,21 @@ static inline void avx512_scales(float *to, const void *scales, uint32_t scale_d
         }
         return;
     }
-    for (uint32_t i = 0; i < n; i += 16) {
-        uint16_t half[16] = { 0 };
-        _Alignas(64) float whole[16];
-        for (uint32_t j = 0; j < 16 && i + j < n; j++) {
-            half[j] = ((const uint16_t *)scales)[at + (i + j) * step];
-        }
-        _mm512_store_ps(whole, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half)));
-        memcpy(to + i, whole, (n - i < 16 ? n - i : 16) * sizeof(float));
+    const uint16_t *from = (const uint16_t *)scales + at;
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8, from += 8 * step) { /* in registers: words written one by one are not there for a load of all for a long time */
+        __m128i x = _mm_cvtsi32_si128(from[0]), y = _mm_cvtsi32_si128(from[4 * step]);
+        x = _mm_insert_epi16(x, from[step], 1);
+        y = _mm_insert_epi16(y, from[5 * step], 1);
+        x = _mm_insert_epi16(x, from[2 * step], 2);
+        y = _mm_insert_epi16(y, from[6 * step], 2);
+        x = _mm_insert_epi16(x, from[3 * step], 3);
+        y = _mm_insert_epi16(y, from[7 * step], 3);
+        const __m512 whole = _mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_unpacklo_epi64(x, y)));
+        _mm256_storeu_ps(to + i, _mm512_castps512_ps256(whole));
+    }
+    for (; i < n; i++, from += step) {
+        to[i] = _mm512_cvtss_f32(_mm512_cvtph_ps(_mm256_zextsi128_si256(_mm_cvtsi32_si128(from[0]))));
     }
 }
 

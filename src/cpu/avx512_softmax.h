@@ -33,6 +33,38 @@ AVX512_INLINE __m512 avx512_turn4(__m512 x)
     return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
 
+/* All 16 lanes, in the order in which avx512_sum_keys adds. */
+AVX512_INLINE float avx512_sum16(__m512 x)
+{
+    x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0x4E));
+    x = _mm512_add_ps(x, _mm512_shuffle_f32x4(x, x, 0xB1));
+    x = _mm512_add_ps(x, _mm512_shuffle_ps(x, x, 0x4E));
+    return _mm512_cvtss_f32(_mm512_add_ps(x, _mm512_shuffle_ps(x, x, 0xB1)));
+}
+
+/* The same of four vectors, where lane l of x[i] has key 4 i + l: their sums, in every lane. */
+AVX512_INLINE __m512 avx512_sum_keys(const __m512 *x)
+{
+    const __m512 y = _mm512_add_ps(_mm512_add_ps(x[0], x[2]), _mm512_add_ps(x[1], x[3]));
+    const __m512 z = _mm512_add_ps(y, _mm512_shuffle_f32x4(y, y, 0x4E));
+    return _mm512_add_ps(z, _mm512_shuffle_f32x4(z, z, 0xB1));
+}
+
+/* ---- where scores and weights lie ----------------------------------------------------------------------------------------------- */
+
+/* One or two vectors: s[vector][AVX512_BLOCK]. Three and four: s[AVX512_BLOCK][4], a lane of 16 bytes for each key, as sums over lanes leave them, and
+ * maxima, sums and factors of all vectors come out at once; the fourth of three is 0 and goes along. Eight: twice four. */
+AVX512_INLINE uint32_t avx512_at(uint32_t v, uint32_t j, const uint32_t n_vectors)
+{
+    return n_vectors <= 2 ? v * AVX512_BLOCK + j : v / 4 * 4 * AVX512_BLOCK + 4 * j + v % 4;
+}
+
+/* In words, the weights of keys j and j + 1, j even, side by side. */
+AVX512_INLINE uint32_t avx512_pair_at(uint32_t v, uint32_t j, const uint32_t n_vectors)
+{
+    return n_vectors <= 2 ? v * AVX512_BLOCK + j : v / 4 * 4 * AVX512_BLOCK + 4 * j + 2 * (v % 4);
+}
+
 /* ---- one vector over one block ------------------------------------------------------------------------------------------------ */
 
 /* Above this, log2(e) * cap and scale / cap come near the ends of f32's range. */
@@ -104,15 +136,82 @@ AVX512_INLINE float avx512_softmax_weights(const avx512_block *b, float *s, floa
         }
         _mm512_store_ps(s + i, p);
     }
-    *z = *z * keep + _mm512_reduce_add_ps(sum);
+    *z = *z * keep + avx512_sum16(sum);
     *m = now;
     return keep;
+}
+
+/* ---- four vectors over one block ------------------------------------------------------------------------------------------------ */
+
+/* The scale of each of four keys in its lane. */
+AVX512_INLINE __m512 avx512_scales_of(const float *scale)
+{
+    const __m512i lanes = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(_mm_loadu_ps(scale)));
+}
+
+/* The first n floats. By bytes: SIMDe 0.7.4 has no other masked stores. */
+AVX512_INLINE void avx512_store_some(float *to, __m512 x, uint32_t n) { _mm512_mask_storeu_epi8(to, ((__mmask64)1 << 4 * n) - 1, _mm512_castps_si512(x)); }
+
+/* From raw products to weights, in place, as avx512_softmax_scores and avx512_softmax_weights do, bit for bit. n_vectors: 3 or 4. */
+AVX512_INLINE void avx512_softmax_four(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z, float *keep, uint32_t n_vectors,
+                                       const uint32_t n, const bool k_dynamic, const bool v_dynamic)
+{
+    const __mmask16 present = (__mmask16)((1u << n_vectors) - 1);
+    const __m512 hidden = _mm512_set1_ps(-INFINITY);
+    __m512 max[2] = { hidden, hidden };
+    AVX512_UNROLL for (uint32_t i = 0; i < AVX512_BLOCK / 4; i++)
+    {
+        if (4 * i < n) {
+            __m512 x = _mm512_load_ps(s + 16 * i);
+            if (k_dynamic) {
+                x = _mm512_mul_ps(x, avx512_scales_of(b->k_scale + 4 * i));
+            }
+            x = avx512_scores(tile, x);
+            if (4 * i + 4 > n) {
+                x = _mm512_mask_mov_ps(hidden, (__mmask16)((1u << 4 * (n - 4 * i)) - 1), x);
+            }
+            _mm512_store_ps(s + 16 * i, x);
+            max[i % 2] = _mm512_max_ps(x, max[i % 2]);
+        }
+    }
+    __m512 now = _mm512_max_ps(max[0], max[1]);
+    now = _mm512_max_ps(now, _mm512_shuffle_f32x4(now, now, 0x4E));
+    now = _mm512_max_ps(now, _mm512_shuffle_f32x4(now, now, 0xB1));
+    const __m512 before = _mm512_broadcast_f32x4(_mm512_castps512_ps128(_mm512_maskz_loadu_ps(present, m)));
+    now = _mm512_max_ps(now, before);
+    const __m512 base = _mm512_mask_mov_ps(now, _mm512_cmp_ps_mask(now, hidden, _CMP_EQ_OQ), _mm512_setzero_ps());
+    const __m512 factor = avx512_exp2(_mm512_sub_ps(before, base));
+    __m512 sum[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps() };
+    AVX512_UNROLL for (uint32_t i = 0; i < AVX512_BLOCK / 4; i++)
+    {
+        __m512 p = _mm512_setzero_ps();
+        if (4 * i < n) {
+            p = avx512_exp2(_mm512_sub_ps(_mm512_load_ps(s + 16 * i), base));
+            sum[i % 4] = _mm512_add_ps(sum[i % 4], p);
+            if (v_dynamic) {
+                p = _mm512_mul_ps(p, avx512_scales_of(b->v_scale + 4 * i));
+            }
+        }
+        _mm512_store_ps(s + 16 * i, p);
+    }
+    const __m512 kept = _mm512_mul_ps(_mm512_maskz_loadu_ps(present, z), factor); /* every lane has all factors */
+    avx512_store_some(z, _mm512_add_ps(kept, avx512_sum_keys(sum)), n_vectors);
+    avx512_store_some(m, now, n_vectors);
+    avx512_store_some(keep, factor, n_vectors);
 }
 
 AVX512_INLINE void avx512_softmax_as(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z, float *keep, uint32_t n_vectors,
                                      const uint32_t n, const bool k_dynamic, const bool v_dynamic)
 {
-    float max[AVX512_GROUP_MOST];
+    float max[2];
+    if (n_vectors > 2) {
+        for (uint32_t v = 0; v < n_vectors; v += AVX512_GROUP) {
+            avx512_softmax_four(tile, b, s + v * AVX512_BLOCK, m + v, z + v, keep + v, n_vectors == AVX512_GROUP_MOST ? AVX512_GROUP : n_vectors, n, k_dynamic,
+                                v_dynamic);
+        }
+        return;
+    }
     for (uint32_t v = 0; v < n_vectors; v++) {
         max[v] = avx512_softmax_scores(tile, b, s + v * AVX512_BLOCK, n, k_dynamic);
     }
@@ -121,7 +220,7 @@ AVX512_INLINE void avx512_softmax_as(const oct__attn_tile *tile, const avx512_bl
     }
 }
 
-/* From the raw products s[v][AVX512_BLOCK] of some vectors to their weights, in place. keep[v]: what o must be multiplied by. All maxima come first, so
+/* From the raw products s of some vectors to their weights, in place. keep[v]: what o must be multiplied by. All maxima come first, so
  * that nobody waits for one. */
 static inline void avx512_softmax_keys(const oct__attn_tile *tile, const avx512_block *b, float *s, float *m, float *z, float *keep, uint32_t n_vectors)
 {
