@@ -214,11 +214,7 @@ static void set_odd_rows_aside(const oct__attn_tile *tile, avx512_many *x, const
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     for (uint32_t j = 0; j < b->n; j++) {
-        bool is_odd = values->is_odd != NULL && values->is_odd(spec, b->v[j]);
-        if (x->is_edge && !is_odd) {
-            decode_rows(x->row, 0, &b->v[j], &b->v[j], 1, spec->dim_v, spec->v.dtype);
-            is_odd = !avx512_is_finite(x->row, spec->dim_v);
-        }
+        const bool is_odd = (values->is_odd != NULL && values->is_odd(spec, b->v[j])) || (x->is_edge && !avx512_is_finite(b->v[j], spec->dim_v, spec->v.dtype));
         fine[j] = b->v[j];
         if (is_odd) {
             x->odd[x->n_odd++] = j;
