@@ -16,8 +16,12 @@
  *   looked at only where there are any; some 1000 instructions a tile become 740              61, 58 %
  *   two chains of products for the scores, first pages asked for together                     62, 60 %
  *   5 instead of 8 blocks a multiprocessor wanted of the splits: a block costs some 10 us     62, 65 %
- * 16 warps with two tiles in the ring were no faster (59, 57 %): instructions are what it waits for; 16-bit pages, twice the bytes for about the
- * same instructions, reach 83 %. Next would be two tiles a turn. Hopper's own kernel (src/cuda) does more. Extend, 4,096 rows of one sequence: 61
+ *   (with what V's NaN took since: 59, 63 %)
+ *   copies told their size in tiles that lack a key alone, no step to new maxima where none
+ *   grows, exp2 without subnormals; 700 instructions a tile become 540                        69, 71 %
+ * 16 warps with two tiles in the ring, 88 bytes spilled: 58, 71 %. The last kernel waits for memory in 2 % of the samples: 32 are results of fixed latency that 12 warps do not
+ * cover, 13 shared memory and shuffles, 11 fetches of instructions (it walks around code of other formats), 18 are issues. 16-bit pages, twice the bytes for about the
+ * same instructions, reach 82 %. Next would be two tiles a turn. Hopper's own kernel (src/cuda) does more. Extend, 4,096 rows of one sequence: 61
  * TFLOP/s, 8 with the portable kernel. */
 #ifndef OCT_DEVICE_ATTN_MMA_H
 #define OCT_DEVICE_ATTN_MMA_H
@@ -262,9 +266,8 @@ DEV float mma_grow_unit(mma_state *state, float largest)
     return grow;
 }
 
-/* From raw scores to weights (-1: unseen), and the state moves on; alpha: what the sums so far are to be multiplied by. Returns whether some vector
- * does not see some key of the tile. */
-DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uint32_t n, mma_state *state, float *s, float *alpha)
+/* From raw scores to weights (-1: unseen); the state and the sums o move on to the new maxima. Returns whether some vector does not see some key of the tile. */
+DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uint32_t n, mma_state *state, float *s, float *o)
 {
     const oct__attn_params *p = t->p;
     const uint32_t note = n % RING_NOTES;
@@ -281,14 +284,12 @@ DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uin
     }
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] *= t->own_factor[i / 4 * TILE_OWN + tile_own(i % 4)];
-        is_seen[i] = is_there[i % 4];
-    }
-    if (has_k) {
-        UNROLL
-        for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-            s[i] *= SGET(r->scale[note * 2 * TILE_KEYS + tile_s_key(i % 4)]);
+        float factor = t->own_factor[i / 4 * TILE_OWN + tile_own(i % 4)];
+        if (has_k) {
+            factor *= SGET(r->scale[note * 2 * TILE_KEYS + tile_s_key(i % 4)]);   /* first: q of 2^127 times K's codes would be infinite, and is not once scaled */
         }
+        s[i] *= factor;
+        is_seen[i] = is_there[i % 4];
     }
     if (p->softcap > 0.0f) {
         UNROLL
@@ -330,26 +331,37 @@ DEV uint32_t mma_weights(const mma_tile *t, const ring *r, const mma_form f, uin
             v_factor[i] *= inverse;
         }
     }
+    float m[MMA_N_MAX * TILE_OWN];
+    uint32_t moves = grow != 1.0f;
     UNROLL
     for (uint32_t i = 0; i < form_n(f); i++) {
-        float m[TILE_OWN];
-        tile_max_over_keys(s + 4 * i, m);
+        tile_max_over_keys(s + 4 * i, m + i * TILE_OWN);
+    }
+    UNROLL
+    for (uint32_t own = 0; own < form_n(f) * TILE_OWN; own++) {
+        m[own] = max_f32(m[own], state->m[own]);
+        moves |= m[own] != state->m[own];
+    }
+    if (warp_any(moves)) {   /* seldom, once some keys have been seen */
+        float alpha[MMA_N_MAX * TILE_OWN];
         UNROLL
-        for (uint32_t j = 0; j < TILE_OWN; j++) {
-            const uint32_t own = i * TILE_OWN + j;
-            m[j] = max_f32(m[j], state->m[own]);
-            const float keep = weight_of(state->m[own], m[j]);
+        for (uint32_t own = 0; own < form_n(f) * TILE_OWN; own++) {
+            const float keep = weight_of(state->m[own], m[own]);
             alpha[own] = keep * grow;
             state->z[own] *= keep;
-            state->m[own] = m[j];
+            state->m[own] = m[own];
         }
         UNROLL
-        for (uint32_t e = 0; e < 4; e++) {
-            const uint32_t own = i * TILE_OWN + tile_own(e);
-            const float x = is_seen[4 * i + e] ? exp2_f32((s[4 * i + e] - m[tile_own(e)]) * LOG2_E) : 0.0f;
-            state->z[own] += x;
-            s[4 * i + e] = is_seen[4 * i + e] ? x * v_factor[e] : -1.0f;
+        for (uint32_t i = 0; i < form_n(f) * FORM_O(f); i++) {
+            o[i] *= alpha[i / FORM_O(f) * TILE_OWN + tile_own(i % 4)];
         }
+    }
+    UNROLL
+    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
+        const uint32_t own = i / 4 * TILE_OWN + tile_own(i % 4);
+        const float x = is_seen[i] ? exp2_f32((s[i] - m[own]) * LOG2_E) : 0.0f;
+        state->z[own] += x;
+        s[i] = is_seen[i] ? x * v_factor[i % 4] : -1.0f;
     }
     return warp_any(unseen);
 }
@@ -459,7 +471,7 @@ DEV void mma_walk(const mma_tile *t, ring *r, const mma_form f, u32x4 *held, con
     const int has_vectors = t->vector0 < t->n_vectors;
     NO_UNROLL
     for (uint32_t n = 0; ring_key(r, n, 0) < r->key1; n++) {
-        float s[4 * MMA_N_MAX], alpha[MMA_N_MAX * TILE_OWN];
+        float s[4 * MMA_N_MAX];
         ring_turn(r, f, n, held);
         const uint32_t base = ring_key(r, n, 0);
         if (f.is_extend && (!has_vectors || base >= t->some1 || base + TILE_KEYS <= t->some0)) {
@@ -467,18 +479,7 @@ DEV void mma_walk(const mma_tile *t, ring *r, const mma_form f, u32x4 *held, con
         }
         uint8_t *rows = ring_slot(r, f, n);
         mma_scores_of(t, rows, q, p->layer.k.dtype, f, s);
-        const uint32_t is_irregular = mma_weights(t, r, f, n, state, s, alpha);
-        uint32_t moves = 0;
-        UNROLL
-        for (uint32_t j = 0; j < form_n(f) * TILE_OWN; j++) {
-            moves |= alpha[j] != 1.0f;
-        }
-        if (warp_any(moves)) {
-            UNROLL
-            for (uint32_t i = 0; i < form_n(f) * FORM_O(f); i++) {
-                o[i] *= alpha[i / FORM_O(f) * TILE_OWN + tile_own(i % 4)];
-            }
-        }
+        const uint32_t is_irregular = mma_weights(t, r, f, n, state, s, o);
         mma_output_of(rows + TILE_KEYS * form_k_row(f), s, p->layer.v.dtype, f, is_irregular, o);
     }
 }

@@ -141,7 +141,15 @@ DEV void ring_note(const ring *r, const mma_form f, uint32_t n)
     }
 }
 
-/* The lane's chunks of one side: asked for (is_landing 0), or from its registers into the slot. */
+/* Where pass i's chunk of the lane lies in the slot. key0, chunk: of pass 0. The swizzle of a key four on differs in one bit, of one eight on in none. */
+DEV uint8_t *ring_place_of(uint8_t *rows, const uint32_t row_bytes, uint32_t key0, uint32_t chunk, const uint32_t a_pass, const uint32_t i)
+{
+    const uint32_t key = key0 + i * a_pass, swizzled = chunk ^ ring_swizzle(key0);
+    const uint32_t place = a_pass % 8 == 0 ? swizzled : a_pass == 4 ? swizzled ^ (i % 2 * 4) : chunk ^ ring_swizzle(key);
+    return rows + key * row_bytes + place * 16;
+}
+
+/* The lane's chunks of one side: asked for (is_landing 0), or from its registers into the slot. All lanes of a warp. */
 DEV void ring_move(const ring *r, const mma_form f, uint32_t n, const uint32_t is_v, const int is_landing, u32x4 *held)
 {
     const oct__dev_side *side = is_v ? &r->p->layer.v : &r->p->layer.k;
@@ -150,22 +158,37 @@ DEV void ring_move(const ring *r, const mma_form f, uint32_t n, const uint32_t i
     const uint32_t step = is_v ? 16 : r->k_chunk_step;
     uint8_t *rows = ring_slot(r, f, n) + (is_v ? TILE_KEYS * form_k_row(f) : 0);
     const uint32_t lane = ring_lane(f), a_pass = lanes / chunks, key0 = lane / chunks, chunk = lane % chunks;   /* keys a pass: 1 to 16 */
-    const uint32_t swizzled = chunk ^ ring_swizzle(key0);
     const uint8_t *from = (const uint8_t *)side->base + (uint64_t)(chunk * step);
     const int64_t *at_of = r->at + (n % RING_NOTES * 2 + is_v) * TILE_KEYS + key0;
-    if (chunk < n_real) {
+    if (is_landing) {
+        if (chunk < n_real) {
+            UNROLL
+            for (uint32_t i = 0; i < TILE_KEYS / a_pass; i++) {
+                shared_store_16(ring_place_of(rows, row_bytes, key0, chunk, a_pass, i), held[i]);
+            }
+        }
+        return;
+    }
+    int64_t at[TILE_KEYS];
+    uint32_t missing = !OCT__FETCH_IS_ASYNC;
+    UNROLL
+    for (uint32_t i = 0; i < TILE_KEYS / a_pass; i++) {   /* addresses first, so that copies follow each other */
+        at[i] = SGET(at_of[i * a_pass]);
+        missing |= at[i] < 0;
+    }
+    if (OCT__FETCH_IS_ASYNC) {
+        missing = warp_any(missing);   /* copies that may have to be zeros cost more than this */
+    }
+    if (!missing && chunk < n_real) {
         UNROLL
         for (uint32_t i = 0; i < TILE_KEYS / a_pass; i++) {
-            const uint32_t key = key0 + i * a_pass;
-            /* The swizzle of a key four on differs in one bit, of one eight on in none. */
-            const uint32_t place = a_pass % 8 == 0 ? swizzled : a_pass == 4 ? swizzled ^ (i % 2 * 4) : chunk ^ ring_swizzle(key);
-            uint8_t *to = rows + key * row_bytes + place * 16;
-            if (is_landing) {
-                shared_store_16(to, held[i]);
-            } else {
-                const int64_t at = SGET(at_of[i * a_pass]);
-                fetch_16(OCT__FETCH_IS_ASYNC ? held : held + i, to, from + (at < 0 ? 0 : at) * size, at >= 0);
-            }
+            fetch_16_there(held, ring_place_of(rows, row_bytes, key0, chunk, a_pass, i), from + at[i] * size);
+        }
+    }
+    if (missing && chunk < n_real) {
+        UNROLL
+        for (uint32_t i = 0; i < TILE_KEYS / a_pass; i++) {
+            fetch_16(OCT__FETCH_IS_ASYNC ? held : held + i, ring_place_of(rows, row_bytes, key0, chunk, a_pass, i), from + (at[i] < 0 ? 0 : at[i]) * size, at[i] >= 0);
         }
     }
 }

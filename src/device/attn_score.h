@@ -147,13 +147,15 @@ DEV void mma_scores(const mma_tile *t, uint8_t *rows, const uint32_t *q, const u
     }
 }
 
-/* The same with K as it is stored. Of a chunk, q has four pairs: first and second codes of its lower half, and of its upper one. */
-DEV void mma_scores_fp8(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
+/* The same with K as it is stored, i8 or e4m3. Of a chunk, q has four pairs: first and second codes of its lower half, and of its upper one. */
+DEV void mma_scores_codes(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
 {
-    float second[4 * MMA_N_MAX];   /* of q's second codes */
+    float second[4 * MMA_N_MAX];                       /* of q's second codes */
+    int32_t whole[4 * MMA_N_MAX], rest[4 * MMA_N_MAX];   /* of i8: at most 127 x 127 x 256: exact, in f32 too */
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
         s[i] = second[i] = 0.0f;
+        whole[i] = rest[i] = 0;
     }
     UNROLL
     for (uint32_t c = 0; c < FORM_CK(f); c++) {
@@ -171,13 +173,17 @@ DEV void mma_scores_fp8(const mma_tile *t, uint8_t *rows, const uint32_t *q, con
             for (uint32_t i = 0; i < 2 * form_n(f); i++) {
                 uint32_t b[2];
                 mma_q_pair(t, q, f, i / 2, 4 * c + 2 * half + i % 2, b);
-                tile_mma_fp8((i % 2 ? second : s) + 4 * (i / 2), a, b, dtype, 0);
+                if (dtype == OCT_DTYPE_I8) {
+                    tile_mma_i8((i % 2 ? rest : whole) + 4 * (i / 2), a, b);
+                } else {
+                    tile_mma_fp8((i % 2 ? second : s) + 4 * (i / 2), a, b, dtype, 0);
+                }
             }
         }
     }
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] += second[i];
+        s[i] = dtype == OCT_DTYPE_I8 ? (float)whole[i] + (float)rest[i] * (1.0f / Q_SECOND_I8) : s[i] + second[i];
     }
 }
 
@@ -207,39 +213,6 @@ DEV void mma_scores_fp8_wide(const mma_tile *t, uint8_t *rows, const uint32_t *q
     UNROLL
     for (uint32_t i = 0; i < 4 * form_n(f); i++) {
         s[i] += second[i];
-    }
-}
-
-DEV void mma_scores_i8(const mma_tile *t, uint8_t *rows, const uint32_t *q, const mma_form f, float *s)
-{
-    int32_t first[4 * MMA_N_MAX], second[4 * MMA_N_MAX];   /* at most 127 x 127 x 256: exact, in f32 too */
-    UNROLL
-    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        first[i] = second[i] = 0;
-    }
-    UNROLL
-    for (uint32_t c = 0; c < FORM_CK(f); c++) {
-        uint32_t word[4 * TILE_K_ROWS];
-        mma_k_chunks(rows, f, c, word);
-        UNROLL
-        for (uint32_t half = 0; half < 2; half++) {
-            uint32_t row[TILE_K_ROWS * 2], a[TILE_A];
-            UNROLL
-            for (uint32_t i = 0; i < TILE_K_ROWS * 2; i++) {
-                row[i] = word[i / 2 * 4 + 2 * half + i % 2];
-            }
-            tile_a_of_k(row, a);
-            UNROLL
-            for (uint32_t i = 0; i < 2 * form_n(f); i++) {
-                uint32_t b[2];
-                mma_q_pair(t, q, f, i / 2, 4 * c + 2 * half + i % 2, b);
-                tile_mma_i8((i % 2 ? second : first) + 4 * (i / 2), a, b);
-            }
-        }
-    }
-    UNROLL
-    for (uint32_t i = 0; i < 4 * form_n(f); i++) {
-        s[i] = (float)first[i] + (float)second[i] * (1.0f / Q_SECOND_I8);
     }
 }
 
@@ -330,19 +303,17 @@ DEV void mma_take_q_of(const mma_tile *t, uint32_t dtype, const mma_form f, uint
     } else if (f.k_size == 1 && TILE_FP8(OCT_DTYPE_E4M3FNUZ) && dtype == OCT_DTYPE_E4M3FNUZ) {
         mma_take_q_codes(t, f, OCT_DTYPE_E4M3FNUZ, q);
     } else {
-        mma_take_q(t, f, dtype == OCT_DTYPE_BF16, q);
+        mma_take_q(t, f, f.k_size == 2 && dtype == OCT_DTYPE_BF16, q);
     }
 }
 
 /* Formats become constants here. */
 DEV void mma_scores_8(const mma_tile *t, uint8_t *rows, const uint32_t *q, const uint32_t dtype, const mma_form f, float *s)
 {
-    if (dtype == OCT_DTYPE_I8) {
-        mma_scores_i8(t, rows, q, f, s);
-    } else if (TILE_FP8_WIDE(dtype)) {
+    if (TILE_FP8_WIDE(dtype)) {
         mma_scores_fp8_wide(t, rows, q, f, s);
-    } else if (TILE_FP8(dtype)) {
-        mma_scores_fp8(t, rows, q, dtype, f, s);
+    } else if (dtype == OCT_DTYPE_I8 || TILE_FP8(dtype)) {
+        mma_scores_codes(t, rows, q, dtype, f, s);
     } else {
         mma_scores(t, rows, q, dtype, f, s);
     }

@@ -28,9 +28,9 @@
  *   shared_store_8                 likewise
  *   fetch_16(held, to, from, is_there)        16 bytes from global memory that nobody writes to shared memory, zeros unless is_there. Either on its way at
  *                                  once (OCT__FETCH_IS_ASYNC): there after fetch_wait, for others after a sync too; or in the register *held, and
- *                                  the kernel stores it
+ *                                  the kernel stores it. fetch_16_there(held, to, from): of bytes that are there
  *   fetch_commit(), fetch_wait(n)  a group of the lane's fetches ends; until all but the last n groups are there. n: 0 or 1, a constant
- *   exp2_f32 log_f32 tanh_f32 max_f32         log_f32 is natural. exp2_f32(-inf) is 0
+ *   exp2_f32 log_f32 tanh_f32 max_f32         log_f32 is natural. exp2_f32(-inf) is 0, and subnormal results may be
  *   fma_f32(a, b, c)               one rounding where the device has it; a * b + c elsewhere rounds twice (-ffp-contract=off, -fmad=false)
  *   decode_word(word, dtype, out)  the 4, 2 or 1 elements of a 32-bit word of `dtype`, a constant, exactly, into floats
  *   byte_perm(a, b, selector)      four bytes of a (0..3) and b (4..7), the lowest first, by the selector's hex digits

@@ -198,6 +198,12 @@ DEV void fetch_16(u32x4 *held, void *to, const void *from, int is_there)
     *held = is_there ? global_load_16(from) : zero;
 }
 
+DEV void fetch_16_there(u32x4 *held, void *to, const void *from)
+{
+    (void)to;
+    *held = global_load_16(from);
+}
+
 DEV void fetch_commit(void)
 {
 }

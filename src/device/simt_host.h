@@ -129,11 +129,13 @@ void oct__simt_meet(oct__simt_op op, void *v, uint32_t n, uint32_t argument, con
 #define OCT__FETCH_IS_ASYNC 1
 #define fetch_16(held, to, from, is_there) \
     ((void)(held), oct__simt_async_load((uint32_t)((uintptr_t)(to) - (uintptr_t)oct__simt_shared_dynamic()), from, (is_there) ? 16 : 0, OCT__SITE))
+#define fetch_16_there(held, to, from) fetch_16(held, to, from, 1)
 #define fetch_commit() oct__simt_async_commit()
 #define fetch_wait(n) oct__simt_async_wait(n, OCT__SITE)
 #else
 #define OCT__FETCH_IS_ASYNC 0
 #define fetch_16(held, to, from, is_there) ((void)(to), *(held) = (is_there) ? global_load_16(from) : (u32x4){ 0, 0, 0, 0 })
+#define fetch_16_there(held, to, from) fetch_16(held, to, from, 1)
 #define fetch_commit() ((void)0)
 #define fetch_wait(n) ((void)(n))
 #endif

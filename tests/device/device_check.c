@@ -1,6 +1,7 @@
 /* device_check.c: see device_check.h. */
 #include "device/device_check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -160,4 +161,57 @@ int64_t device_check_checked_writes(device_rig *rig)
         printf("kv_check/%u judged on 3 cases\n", (unsigned)rig->chip.warp);
     fflush(stdout);
     return failures;
+}
+
+int device_check_hidden(device_rig *rig, const device_hidden *hidden, char *why, size_t why_bytes)
+{
+    enum { HEADS = 3, KEYS = 37, DIM = 3, ROWS_MOST = 20, DIMS_MOST = 256 };
+    static float before[ROWS_MOST * HEADS * DIMS_MOST];
+    const oracle_which which = hidden->is_in_k ? ORACLE_K : ORACLE_V;
+    const uint32_t dtype = hidden->is_in_k ? hidden->k_dtype : hidden->v_dtype;
+    const int n_rows = hidden->n_rows, key = hidden->is_new ? KEYS - 1 : KEYS - n_rows - 4;
+    const int64_t dim = hidden->dim;
+    problem p;
+    problem_shape s = problem_plain(80 + dim + n_rows + hidden->is_in_k);
+    s.k_dtype = hidden->k_dtype;
+    s.v_dtype = hidden->v_dtype;
+    s.k_scale_mode = s.v_scale_mode = OCT_SCALE_NONE;
+    s.heads = 1;
+    s.heads_q = HEADS;
+    s.dim_k = s.dim_v = dim;
+    s.q_dtype = s.out_dtype = OCT_DTYPE_F32;
+    s.window = hidden->is_new ? 0 : 5;   /* the first row sees the key, the last does not */
+    problem_lengths(&s, 1, (int32_t[]){ n_rows }, (int32_t[]){ KEYS });
+    if (rig == NULL || n_rows > ROWS_MOST || dim > DIMS_MOST || problem_make(&p, &s) != 0) {
+        snprintf(why, why_bytes, "the problem could not be made");
+        return 1;
+    }
+    rig->chip.has_mma = 1;
+    int bad = device_run_attn(rig, &p, NULL, NULL, why, why_bytes);
+    memcpy(before, p.args.out, (size_t)(n_rows * HEADS * dim) * 4);
+    for (int64_t d = hidden->is_everywhere ? 0 : DIM; d < (hidden->is_everywhere ? dim : DIM + 1); d++)
+        oracle_put_code(dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
+                        oracle_address(&p.layer, which, p.pages[key / s.page_size], (uint32_t)(key % s.page_size), 0, (uint32_t)d), hidden->code);
+    bad = bad != 0 || device_run_attn(rig, &p, NULL, NULL, why, why_bytes) != 0;
+    rig->chip.has_mma = 0;
+    const int is_infinity = !oracle_code_is_nan(dtype, hidden->code);
+    int n_seen = 0;
+    for (int64_t e = 0; !bad && e < n_rows * HEADS * dim; e++) {
+        const int64_t row = e / (HEADS * dim);
+        const float after = ((const float *)p.args.out)[e];
+        const int is_seen = oracle_visible(&p.spec, &p.args, row, row, n_rows, KEYS, key);
+        const int is_spoiled = is_seen && (which == ORACLE_K || hidden->is_everywhere || e % dim == DIM);
+        n_seen += is_seen;
+        /* K's infinity may make a score of -inf, which is a weight of 0. */
+        bad = !is_spoiled ? memcmp(&after, &before[e], 4) != 0 : which == ORACLE_V ? isfinite(after) : !is_infinity && !isnan(after);
+        if (bad)
+            snprintf(why, why_bytes, "%u in %c, code 0x%x of key %d, %d rows: row %d, which %s it, dim %d: %.9g, was %.9g", (unsigned)dtype, which == ORACLE_K ? 'K' : 'V',
+                     (unsigned)hidden->code, key, n_rows, (int)row, is_seen ? "sees" : "does not see", (int)(e % dim), (double)after, (double)before[e]);
+    }
+    if (!bad && (n_seen == 0 || n_seen == n_rows * HEADS * dim)) {
+        snprintf(why, why_bytes, "the code is hidden from no row, or from all");
+        bad = 1;
+    }
+    problem_drop(&p);
+    return bad;
 }

@@ -23,4 +23,16 @@ int64_t device_check_write(uint32_t warp, const write_shape *shape);
 /* Checked writes of 300 tokens: one that is right; and with a slot past either pool, which must leave every byte as it was. */
 int64_t device_check_checked_writes(device_rig *rig);
 
+/* A code that is no finite number, in a key that some rows of a tile do not see: no bit of those rows moves, and of the others K's moves the whole row, V's its own
+ * dim alone. One sequence of n_rows (at most 20), on the matrix units' kernels where they take it. 0, or what is wrong in `why`. */
+typedef struct device_hidden {
+    uint32_t k_dtype, v_dtype, code;
+    int64_t dim;
+    int n_rows;
+    int is_new;    /* the last key, which the first rows do not see yet; 0: one that has left the last rows' window */
+    int is_in_k;
+    int is_everywhere;   /* in every dim of the key, and every dim of the rows that see it may be spoiled; 0: in one */
+} device_hidden;
+int device_check_hidden(device_rig *rig, const device_hidden *hidden, char *why, size_t why_bytes);
+
 #endif

@@ -213,9 +213,9 @@ static void q_of_the_largest_numbers(void **state)
 {
     device_rig *rig = device_check_rig(warp);
     (void)state;
-    for (int64_t i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 8; i++) {
         problem p;
-        problem_shape s = problem_plain(60 + i);
+        problem_shape s = problem_plain(60 + i % 4);
         char why[640];
         s.k_dtype = OCT_DTYPE_I8;
         s.k_scale_mode = OCT_SCALE_TOKEN_HEAD;
@@ -225,9 +225,13 @@ static void q_of_the_largest_numbers(void **state)
         s.dim_k = s.dim_v = 64;
         s.q_dtype = s.out_dtype = OCT_DTYPE_F32;
         s.with_lse = 0;
-        s.sm_scale = 0x1p-10;   /* scores within f32, before a token's scale too */
-        problem_lengths(&s, 1, (int32_t[]){ i < 2 ? 2 : 20 }, (int32_t[]){ 37 });
+        s.sm_scale = i < 4 ? 0x1p-10 : 1.0;
+        problem_lengths(&s, 1, (int32_t[]){ i % 4 < 2 ? 2 : 20 }, (int32_t[]){ 37 });
         assert_int_equal(problem_make(&p, &s), 0);
+        /* From 4 on: scores that are within f32 only once a token's scale is in them. */
+        float *scale = (float *)p.layer.k_token_scale;
+        for (int64_t at = 0; i >= 4 && at < p.layer.n_pages * p.layer.k_scale_page_stride; at++)
+            scale[at] *= 0x1p-10f;
         for (int64_t row = 0; row < p.rows * 3; row++)
             ((float *)(void *)p.q.at)[row / 3 * p.args.q_row_stride + row % 3 * p.args.q_head_stride + 7] = i % 2 ? -0x1p127f : 0x1p127f;
         assert_int_equal(problem_expect(&p), 0);
@@ -246,60 +250,19 @@ static void q_of_the_largest_numbers(void **state)
     }
 }
 
-/* A code that is no finite number, in a key that some rows of a tile do not see: no bit of those rows moves, and of the others K's moves the whole row, V's its own
- * dim alone. Rows of decode, rows of extend; the key is one that the first rows do not see yet, then one that has left the last rows' window. */
+/* Rows of decode, rows of extend; the key is one that the first rows do not see yet, then one that has left the last rows' window. */
 static void hidden_codes_that_are_no_numbers(void **state)
 {
-    static const struct { uint32_t dtype, code; int64_t dim; int is_infinity; } planted[] = {
-        { OCT_DTYPE_E4M3FN, 0x7F, 64, 0 }, { OCT_DTYPE_E4M3FNUZ, 0x80, 64, 0 }, { OCT_DTYPE_E5M2, 0x7C, 64, 1 }, { OCT_DTYPE_E5M2, 0xFE, 256, 0 },
-        { OCT_DTYPE_BF16, 0x7FC0, 64, 0 }, { OCT_DTYPE_F16, 0xFC00, 64, 1 }, { OCT_DTYPE_E4M3FN, 0xFF, 256, 0 }, { OCT_DTYPE_F32, 0x7FC00000, 64, 0 } };
-    enum { HEADS = 3, KEYS = 37, DIM = 3, ROWS_MOST = 20, DIMS_MOST = 256 };
-    static float before[ROWS_MOST * HEADS * DIMS_MOST];
-    device_rig *rig = device_check_rig(warp);
+    static const struct { uint32_t dtype, code; int64_t dim; } planted[] = { { OCT_DTYPE_E4M3FN, 0x7F, 64 }, { OCT_DTYPE_E4M3FNUZ, 0x80, 64 }, { OCT_DTYPE_E5M2, 0x7C, 64 },
+        { OCT_DTYPE_E5M2, 0xFE, 256 }, { OCT_DTYPE_BF16, 0x7FC0, 64 }, { OCT_DTYPE_F16, 0xFC00, 64 }, { OCT_DTYPE_E4M3FN, 0xFF, 256 }, { OCT_DTYPE_F32, 0x7FC00000, 64 } };
     (void)state;
     for (int i = 0; i < 8 * COUNT(planted); i++) {
-        const int at = i / 8, n_rows = i % 2 ? ROWS_MOST : 2, key = i / 2 % 2 ? KEYS - 1 : KEYS - n_rows - 4;
-        const int64_t dim = planted[at].dim;
-        const oracle_which which = i / 4 % 2 ? ORACLE_K : ORACLE_V;
-        problem p;
-        problem_shape s = problem_plain(80 + i);
+        const uint32_t dtype = planted[i / 8].dtype;
+        const device_hidden hidden = { .k_dtype = dtype, .v_dtype = dtype, .code = planted[i / 8].code, .dim = planted[i / 8].dim, .n_rows = i % 2 ? 20 : 2,
+                                       .is_new = i / 2 % 2, .is_in_k = i / 4 % 2 };
         char why[640];
-        s.k_dtype = s.v_dtype = planted[at].dtype;
-        s.k_scale_mode = s.v_scale_mode = OCT_SCALE_NONE;
-        s.heads = 1;
-        s.heads_q = HEADS;
-        s.dim_k = s.dim_v = dim;
-        s.q_dtype = s.out_dtype = OCT_DTYPE_F32;
-        s.window = i / 2 % 2 ? 0 : 5;   /* the first row sees the key, the last does not */
-        problem_lengths(&s, 1, (int32_t[]){ n_rows }, (int32_t[]){ KEYS });
-        assert_int_equal(problem_make(&p, &s), 0);
-        assert_true(p.args.q_row_stride == HEADS * dim && p.args.out_row_stride == HEADS * dim);
-        rig->chip.has_mma = 1;
-        int bad = device_run_attn(rig, &p, NULL, NULL, why, sizeof why);
-        memcpy(before, p.args.out, (size_t)(n_rows * HEADS * dim) * 4);
-        oracle_put_code(planted[at].dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
-                        oracle_address(&p.layer, which, p.pages[key / s.page_size], (uint32_t)(key % s.page_size), 0, DIM), planted[at].code);
-        bad |= device_run_attn(rig, &p, NULL, NULL, why, sizeof why);
-        rig->chip.has_mma = 0;
-        if (bad)
-            print_message("%s\n", why);
-        assert_int_equal(bad, 0);
-        int n_seen = 0;
-        for (int64_t e = 0; e < n_rows * HEADS * dim; e++) {
-            const int64_t row = e / (HEADS * dim);
-            const float after = ((const float *)p.args.out)[e];
-            const int is_seen = oracle_visible(&p.spec, &p.args, row, row, n_rows, KEYS, key);
-            const int is_spoiled = is_seen && (which == ORACLE_K || e % dim == DIM);
-            n_seen += is_seen;
-            /* K's infinity may make a score of -inf, which is a weight of 0. */
-            const int is_wrong = !is_spoiled ? memcmp(&after, &before[e], 4) != 0 : which == ORACLE_V ? isfinite(after) : !planted[at].is_infinity && !isnan(after);
-            if (is_wrong)
-                fail_msg("%u in %c, code 0x%x of key %d, %d rows: row %d, which %s it, dim %d: %.9g, was %.9g", (unsigned)planted[at].dtype,
-                         which == ORACLE_K ? 'K' : 'V', (unsigned)planted[at].code, key, n_rows, (int)row, is_seen ? "sees" : "does not see", (int)(e % dim),
-                         (double)after, (double)before[e]);
-        }
-        assert_true(n_seen > 0 && n_seen < n_rows * HEADS * dim);
-        problem_drop(&p);
+        if (device_check_hidden(device_check_rig(warp), &hidden, why, sizeof why) != 0)
+            fail_msg("%s", why);
     }
 }
 
