@@ -20,6 +20,12 @@ typedef struct plan_count {
  * few of them as take the time of the others' keys. */
 #define PLAN_UNIT 32
 
+/* Hopper's decode alone asks for parts: on AMD they would be code that nothing runs. */
+DEV int plan_has_parts(const oct__dev_plan_op *op)
+{
+    return WARP == 32 && op->n_parts > 0;
+}
+
 typedef struct plan_parts {
     uint64_t units, each;        /* units of all; units / n */
     uint32_t n, rest;            /* units % n. n < 2^16 */
@@ -128,7 +134,7 @@ DEV void plan_sequence(const oct__plan_params *p, uint32_t op_index, uint32_t se
     const oct__dev_plan_op *op = &p->op[op_index];
     const int32_t kv_len = batch_kv_len(&p->batch, sequence);
     const int64_t first_row = write ? GET(p->batch.qo_indptr[sequence]) : 0;
-    const int is_even = op->n_parts > 0 && op->split_keys == 0, is_fixed_parts = op->n_parts > 0 && op->split_keys > 0;
+    const int is_even = plan_has_parts(op) && op->split_keys == 0, is_fixed_parts = plan_has_parts(op) && op->split_keys > 0;
     for (int32_t r = 0; r < n_rows; r += (int32_t)op->tile_rows) {
         const int32_t n = n_rows - r < (int32_t)op->tile_rows ? n_rows - r : (int32_t)op->tile_rows;
         const int32_t pos0 = kv_len - n_rows + r;
@@ -269,7 +275,7 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
                 break;
             }
             uint64_t total, n_tasks, n_groups, n_partials;
-            const int is_even = op->n_parts > 0 && op->split_keys == 0;
+            const int is_even = plan_has_parts(op) && op->split_keys == 0;
             if (split_keys == 0) {
                 (void)plan_scan_teams(shared, team, (uint64_t)keys_sum, &total);
                 split_keys = plan_choose(op, total);
@@ -279,7 +285,7 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
                 }
                 continue;
             }
-            if (op->n_parts > 0 && !is_even) {
+            if (plan_has_parts(op) && !is_even) {
                 count.n_units = plan_scan_teams(shared, team, own.n_units - count.n_units, &total);
                 parts = plan_parts_of(total, plan_parts_wanted(op, total));
             }
@@ -307,7 +313,7 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
             PUT(p->plan->n_partials[i], all.n_partials);
             PUT(p->plan->split_keys[i], split_keys);
         }
-        for (uint32_t part = tid(); part <= op->n_parts && op->n_parts > 0; part += PLAN_LANES) {   /* those that plan_mark does not reach */
+        for (uint32_t part = tid(); plan_has_parts(op) && part <= op->n_parts; part += PLAN_LANES) {   /* those that plan_mark does not reach */
             if (part == 0 || part > parts.n || all.n_tasks == 0) {
                 PUT(op->parts[part], part == 0 ? 0 : all.n_tasks);
             }
@@ -315,7 +321,7 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
     }
     block_sync();
     for (uint32_t i = 0; status == OCT__DEV_PLAN_FULL && i < OCT__DEV_OPS; i++) {
-        for (uint64_t part = tid(); part <= p->op[i].n_parts && p->op[i].n_parts > 0; part += PLAN_LANES) {
+        for (uint64_t part = tid(); plan_has_parts(&p->op[i]) && part <= p->op[i].n_parts; part += PLAN_LANES) {
             PUT(p->op[i].parts[part], 0);
         }
     }

@@ -83,6 +83,7 @@ static const case32 cases32[] = {
     { "v_mul_hi_u32 v8, v2, v3", 0x80000000, 6, 0, 3 },
     { "v_mul_hi_i32 v8, v2, v3", 0xFFFFFFFF, 6, 0, 0xFFFFFFFF },
     { "v_mul_u32_u24_e32 v8, v2, v3", 0xFF000003, 5, 0, 15 },
+    { "v_mul_hi_u32_u24_e32 v8, v2, v3", 0xFF800000, 0xFF000600, 0, 3 },
     { "v_mad_u32_u24 v8, v2, v3, v4", 0xFF000003, 5, 1, 16 },
     { "v_min_u32_e32 v8, v2, v3", 0xFFFFFFFF, 1, 0, 1 },
     { "v_max_u32_e32 v8, v2, v3", 0xFFFFFFFF, 1, 0, 0xFFFFFFFF },
