@@ -1,6 +1,6 @@
 # Reads what a GPU compiler wrote (PTX, or AMD's assembly) and fails where a kernel of the matrix units lacks their instructions, so that none falls back
 # to slower ones unseen; on AMD also where a kernel touches scratch memory. Included by device_compile.cmake; by itself (a test does so):
-#   cmake -DKIND=ptx|amdgpu -DARCH=sm_90a -DTEXT=file -DKERNELS=kernels.def -P device_instructions.cmake
+#   cmake -DKIND=ptx|amdgpu -DARCH=sm_90a -DTEXT=file -DKERNELS=kernels.def[;more.def] -P device_instructions.cmake
 
 # What a kernel attn_*_mma_<bits of K>_<bits of V>_<dims> must have.
 function(device_wanted kind arch k_bits v_bits out)
@@ -53,11 +53,24 @@ function(device_wanted_of_probe kind arch out)
   set(${out} "${wanted}" PARENT_SCOPE)
 endfunction()
 
-function(device_instructions kind arch text kernels)
-  file(READ "${kernels}" definitions)
-  string(REGEX MATCHALL "\nX\\([a-z0-9_]+" names "${definitions}")
+# A kernel attn_extend_sm90a_<products>_... lives on warpgroups' products of that type; whatever their width.
+function(device_wanted_of_hopper name out)
+  set(wanted "")
+  if(name MATCHES "^attn_extend_sm90a_(f16|bf16|e4m3)_")
+    set(wanted "wgmma\\.mma_async\\.sync\\.aligned\\.m64n[0-9]+k[0-9]+\\.f32\\.${CMAKE_MATCH_1}\\.")
+  endif()
+  set(${out} "${wanted}" PARENT_SCOPE)
+endfunction()
+
+function(device_instructions kind arch text)
+  set(names "")
+  foreach(kernels IN LISTS ARGN)
+    file(READ "${kernels}" definitions)
+    string(REGEX MATCHALL "\nX\\([a-z0-9_]+" found "${definitions}")
+    list(APPEND names ${found})
+  endforeach()
   # Names of kernels and the lines that matter, in order.
-  file(STRINGS "${text}" lines REGEX "^(oct__dev_[a-z0-9_]+:|\\.visible \\.entry oct__dev_|[ \t]*(mma\\.sync|cvt\\.rn\\.f16x2\\.e4m3x2|cp\\.async\\.cg|v_mfma_|v_cvt_pk_f32_fp8|scratch_))")
+  file(STRINGS "${text}" lines REGEX "^(oct__dev_[a-z0-9_]+:|\\.visible \\.entry oct__dev_|[ \t]*(mma\\.sync|wgmma\\.mma_async|cvt\\.rn\\.f16x2\\.e4m3x2|cp\\.async\\.cg|v_mfma_|v_cvt_pk_f32_fp8|scratch_))")
   set(name "")
   foreach(line IN LISTS lines)
     if(line MATCHES "oct__dev_([a-z0-9_]+)")
@@ -85,9 +98,13 @@ function(device_instructions kind arch text kernels)
         endif()
       endforeach()
     endif()
+    device_wanted_of_hopper(${name} wanted)
+    if(wanted AND NOT "${all_${name}}" MATCHES " ${wanted}")
+      message(FATAL_ERROR "oct__dev_${name}: no ${wanted} (${text})")
+    endif()
   endforeach()
 endfunction()
 
 if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
-  device_instructions("${KIND}" "${ARCH}" "${TEXT}" "${KERNELS}")
+  device_instructions("${KIND}" "${ARCH}" "${TEXT}" ${KERNELS})
 endif()

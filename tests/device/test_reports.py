@@ -57,12 +57,12 @@ def code(kind, name, lines):
     return "\n".join([label, *("\t" + line for line in lines), "\tret;" if kind == "ptx" else "\ts_endpgm"]) + "\n"
 
 
-def code_gate(kind, arch, text):
+def code_gate(kind, arch, text, kernels=KERNELS):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "code")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        run = subprocess.run([CMAKE, f"-DKIND={kind}", f"-DARCH={arch}", f"-DTEXT={path}", f"-DKERNELS={KERNELS}", "-P",
+        run = subprocess.run([CMAKE, f"-DKIND={kind}", f"-DARCH={arch}", f"-DTEXT={path}", f"-DKERNELS={kernels}", "-P",
                               os.path.join(ROOT, "cmake", "device_instructions.cmake")], capture_output=True, text=True)
         return run.returncode, " ".join(run.stderr.split())
 
@@ -101,6 +101,24 @@ def instructions():
     return n + 1
 
 
+# Hopper's extend lives on products of warpgroups, of the type in its name.
+def hoppers_instructions():
+    extends = [name for name in HOPPERS_NAMES if "_extend_sm90a_" in name]
+
+    def one(name, wrong):
+        if name not in extends:
+            return code("ptx", name, ())
+        kind = name.split("_sm90a_")[1].split("_")[0]
+        if name == wrong:
+            kind = "bf16" if kind == "f16" else "f16"
+        return code("ptx", name, (f"wgmma.mma_async.sync.aligned.m64n128k16.f32.{kind}.{kind} {{%f1}}, %rd1, %rd2, p, 1, 1, 0, 0;",))
+    portable = "".join(code("ptx", name, PTX + PTX_PROBE) for name in NAMES)
+    for wrong in (None, extends[0], extends[-1]):
+        status, text = code_gate("ptx", "sm_90a", portable + "".join(one(name, wrong) for name in HOPPERS_NAMES), f"{KERNELS};{HOPPERS}")
+        assert (status == 0) == (wrong is None) and (wrong is None or wrong + ": no wgmma" in text), (wrong, text)
+    return 2
+
+
 # Hopper's extend begins with the registers that its warpgroups reckon with, and changes them.
 def hoppers():
     def report(wrong=None, registers=128):
@@ -135,7 +153,7 @@ def main():
             status, text = gate(kind, "".join(one(name) for i, name in enumerate(NAMES) if i != index))
             assert status != 0 and NAMES[index] + ": not in" in text, (kind, text)
             n += 1
-    print(f"{n} faults in reports and {instructions()} in code refused")
+    print(f"{n} faults in reports and {instructions() + hoppers_instructions()} in code refused")
 
 
 main()
