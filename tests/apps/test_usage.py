@@ -7,7 +7,7 @@ import pytest
 
 import tiny_gguf
 
-COMMANDS = ["compare", "run", "explain", "calibrate", "machine", "tune", "serve"]
+COMMANDS = ["compare", "run", "explain", "calibrate", "export-hf", "machine", "tune", "serve"]
 
 # What is typed ("MODEL" is the tiny model) and what the message must name. Exit code 2.
 WRONG = [
@@ -81,6 +81,8 @@ WRONG = [
     (["compare", "-m", "MODEL", "-p", "a" * 600], "600 tokens"),
     (["compare", "-m", "MODEL", *["-f", "x"] * 17], "-f"),
     (["calibrate", "-m", "MODEL"], "-o"),
+    (["export-hf", "-m", "MODEL"], "-o"),
+    (["export-hf", "-m", "MODEL", "-o", "x", "--dtype", "q8_0"], "q8_0"),
     (["calibrate", "-m", "MODEL", "-o", "x.json", "--dtype", "fp8_e5m2"], "fp8_e5m2"),
     (["calibrate", "-m", "MODEL", "-o", "x.json", "--tp", "0"], "--tp"),
 ]
