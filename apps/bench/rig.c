@@ -203,6 +203,13 @@ static void copy_layer(const bench_rig *rig, oct_kv_layer *to)
     }
 }
 
+/* Keys of a sequence before those that its first row sees. */
+static int64_t hidden_keys(const bench_problem *p)
+{
+    const int64_t seen = (int64_t)p->kv_len - p->q_len + 1;
+    return (p->op == BENCH_DECODE || p->op == BENCH_EXTEND) && p->window > 0 && seen > p->window ? seen - p->window : 0;
+}
+
 static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *error)
 {
     const bench_problem *const p = &rig->problem;
@@ -212,7 +219,9 @@ static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *err
         return status;
     }
     rig->pages_of_sequence = ((int64_t)p->kv_len + p->page - 1) / p->page;
-    rig->n_pages = rig->pages_of_sequence * p->batch;
+    /* Pages that no row sees are not there: layers are as large as what a run reads of them, or going round them would leave a window's keys in the cache. */
+    const int64_t n_hidden = hidden_keys(p) / p->page, n_table = rig->pages_of_sequence * p->batch;
+    rig->n_pages = (rig->pages_of_sequence - n_hidden) * p->batch;
     const uint64_t layer_bytes = oct_kv_page_bytes(&spec) * (uint64_t)rig->n_pages;
     uint64_t wanted = cold_bytes > 0 ? (cold_bytes + layer_bytes - 1) / layer_bytes + (layer_bytes < cold_bytes) : 1;
     if (rig->clock != NULL) {   /* the clock flushes the caches before a graph, which meets each layer once */
@@ -225,7 +234,7 @@ static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *err
     status = oct_kv_pool_create(rig->context, &pool, &rig->pool, error);
     rig->layers = calloc(rig->n_layers, sizeof(*rig->layers));
     const size_t n_tokens = (size_t)p->batch * p->q_len;
-    int32_t *const table = malloc((size_t)rig->n_pages * sizeof(*table)), *const qo_indptr = malloc(((size_t)p->batch + 1) * sizeof(*qo_indptr)),
+    int32_t *const table = malloc((size_t)n_table * sizeof(*table)), *const qo_indptr = malloc(((size_t)p->batch + 1) * sizeof(*qo_indptr)),
                    *const kv_len = malloc((size_t)p->batch * sizeof(*kv_len)), *const slots = malloc(n_tokens * sizeof(*slots));
     if (status == OCT_OK && (rig->layers == NULL || table == NULL || qo_indptr == NULL || kv_len == NULL || slots == NULL)) {
         status = out_of_memory(error);
@@ -243,6 +252,9 @@ static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *err
         table[i] = table[k];
         table[k] = (int32_t)i;
     }
+    for (int64_t i = n_table, from = rig->n_pages; i > 0; i--) {   /* each sequence's behind its hidden ones; never below where they come from */
+        table[i - 1] = (i - 1) % rig->pages_of_sequence < n_hidden ? OCT_PAGE_NONE : table[--from];
+    }
     for (uint32_t b = 0; b <= p->batch; b++) {
         qo_indptr[b] = (int32_t)(b * p->q_len);
     }
@@ -253,7 +265,7 @@ static oct_status make_pages(bench_rig *rig, uint64_t cold_bytes, oct_error *err
         const uint32_t position = p->kv_len - p->q_len + (uint32_t)(i % p->q_len);
         slots[i] = table[(int64_t)(i / p->q_len) * rig->pages_of_sequence + position / p->page] * (int32_t)p->page + (int32_t)(position % p->page);
     }
-    rig->table = send(rig, table, (size_t)rig->n_pages * sizeof(*table));
+    rig->table = send(rig, table, (size_t)n_table * sizeof(*table));
     rig->qo_indptr = send(rig, qo_indptr, ((size_t)p->batch + 1) * sizeof(*qo_indptr));
     rig->kv_len = send(rig, kv_len, (size_t)p->batch * sizeof(*kv_len));
     rig->slots = send(rig, slots, n_tokens * sizeof(*slots));

@@ -85,6 +85,7 @@ static void tally_many(oct__tally *tally, const oct_attn_spec *spec, const oct__
     tally->many.keys += n_keys;
     tally->many.loads += n_keys;
     tally->many.blocks += blocks_of(n_keys);
+    tally->lanes += n_lanes;
     if (cost->span == 0 || n_rows == 1) {
         tally->many.scores += n_keys * n_vectors;
         tally->many.seen += n_keys * n_vectors;
@@ -174,6 +175,7 @@ static oct__amount_way way_of(const oct_attn_spec *spec, const oct__tally_way *t
         .exps = n_heads * (double)t->exps,
         .blocks = n_heads * (double)t->blocks,
         .pads = pads * kv->dim_k,
+        .values = kv->v.dtype != OCT_DTYPE_I8 ? n_heads * (double)t->seen * kv->dim_v : 0,
     };
     add_converts(&way, &kv->k, loads * kv->dim_k);
     add_converts(&way, &kv->v, loads * kv->dim_v);
@@ -190,6 +192,8 @@ oct__amount oct__amount_of_tally(const oct_attn_spec *spec, const oct__tally *t,
         .keys = n_heads * (double)t->keys,
         .pages = n_heads * (double)t->pages,
         .edges = n_heads * (double)t->edges * kv->dim_v,
+        .scales = n_heads * (double)t->pages * ((kv->k.scale_mode == OCT_SCALE_TOKEN_HEAD) + (kv->v.scale_mode == OCT_SCALE_TOKEN_HEAD)),
+        .lanes = n_heads * (double)t->lanes * kv->dim_k,
         .bytes = n_heads * (double)t->keys * (token_bytes(&kv->k, kv->dim_k) + token_bytes(&kv->v, kv->dim_v)),
         .many = way_of(spec, &t->many, n_heads),
         .few = way_of(spec, &t->few, n_heads),

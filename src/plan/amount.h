@@ -11,11 +11,13 @@ typedef struct oct__amount_way {
     double converts_i8, converts_16bit, converts_f32;        /* of the converts, those of elements that are no 8-bit floats */
     /* Multiply-adds of scores for lanes that stay empty where a kernel has vectors in lanes of 16: what rounding their number up to 16 adds. */
     double pads;
+    double values;    /* multiply-adds with a V that isn't i8 */
 } oct__amount_way;
 
 typedef struct oct__amount {
     double items, vectors /* elements of q and o */, keys, pages, bytes;
     double edges;                                            /* V elements of blocks that not all of many see */
+    double scales, lanes;                                    /* pages with scales of tokens, of K and of V; elements of q in lanes of many */
     oct__amount_way many, few;
 } oct__amount;
 
@@ -24,7 +26,7 @@ typedef struct oct__tally_way {
     int64_t scores, seen /* of them, those that count: products with V */, exps, keys, loads /* keys brought into registers, each time */, blocks, pads;
 } oct__tally_way;
 typedef struct oct__tally {
-    int64_t tiles, vectors, keys, pages, edges;
+    int64_t tiles, vectors, keys, pages, edges, lanes;
     oct__tally_way many, few;
 } oct__tally;
 

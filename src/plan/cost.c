@@ -8,7 +8,7 @@
 /* A thread that has less than this to do is not woken: about what waking it and meeting it again costs. */
 #define SECONDS_PER_THREAD_MIN 4e-6
 
-/* How much of its arithmetic a thread that waits for memory adds to the time: little, but it decides between rows. */
+/* How much of what keeps a thread busy is added to the time where memory is the limit: little, but it decides between rows. */
 #define WAITING_SHARE 0.02
 
 enum { INTEL = OCT__VENDOR_INTEL, AMD = OCT__VENDOR_AMD };
@@ -18,13 +18,13 @@ typedef struct known_machine {
     oct__rates rates;
 } known_machine;
 
-/* The first row that fits. EPYC Zen 4 is the reference: its speed is 1 by definition, and its one-thread rate was measured (19 GB/s on a
- * virtual machine of two cores with others at work). The rest are estimates from clock and memory channels on paper, and say so: they
+/* The first row that fits. EPYC Zen 4 is the reference: its speed is 1 by definition, and its one-thread rate was measured (32.7 GB/s on a
+ * virtual machine of two cores). The rest are estimates from clock and memory channels on paper, and say so: they
  * only have to rank variants and to size splits until the machine is measured. The last three numbers
  * are measured too: in multiply-adds, Intel's vdpbf16ps has half the rate of a 512-bit f32 FMA (71 beside 144 GFLOP/s on a Xeon with AMX, 16 cores of a
  * virtual machine, whose 256-bit FMAs and memory gave the two Rapids rows), AMD's twice; and its 512-bit FMAs have twice the rate of 256-bit ones, AMD's the same. */
 static const known_machine known_machines[] = {
-    { AMD, 25, 0x10, 0x1f, { 20e9, 200e9, 1.0, "EPYC Zen 4", 1, 1, 1 } },
+    { AMD, 25, 0x10, 0x1f, { 32e9, 200e9, 1.0, "EPYC Zen 4", 1, 1, 1 } },
     { AMD, 25, 0x60, 0xaf, { 25e9, 55e9, 1.3, "Ryzen Zen 4, estimated", 1, 1, 1 } },
     { AMD, 25, 0x00, 0xff, { 18e9, 100e9, 0.9, "Zen 3, estimated", 1, 1, 1 } },
     { AMD, 26, 0x00, 0xff, { 28e9, 300e9, 1.2, "Zen 5, estimated", 1, 1, 1 } },
@@ -140,19 +140,19 @@ static double way_ps(const oct__cost_way *cost, const oct__rates *rates, const o
     const double converts = float8 * cost->convert_ps + n->converts_i8 * own_or(cost->convert_i8_ps, cost->convert_ps) +
                             n->converts_16bit * own_or(cost->convert_16bit_ps, cost->convert_ps) + n->converts_f32 * own_or(cost->convert_f32_ps, cost->convert_ps);
     const double products = n->macs * cost->mac_ps + n->again * cost->again_ps + n->pads * cost->pad_ps;
-    return products * unit_time(rates, cost->unit) + converts + n->staged * cost->stage_ps + n->exps * cost->exp_ps + n->blocks * cost->block_ns * 1e3;
+    return products * unit_time(rates, cost->unit) + n->values * cost->value_ps * unit_time(rates, OCT__UNIT_FMA512) + converts + n->staged * cost->stage_ps + n->exps * cost->exp_ps + n->blocks * cost->block_ns * 1e3;
 }
 
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads)
 {
     const double work = amount->items * cost->item_ns * 1e-9 +
-                        (amount->vectors * cost->vector_ps + amount->keys * cost->key_ps + amount->pages * cost->page_ps + amount->edges * cost->edge_ps + way_ps(&cost->many, rates, &amount->many) +
-                         way_ps(&cost->few, rates, &amount->few)) * 1e-12;
-    const double arithmetic = work / (n_threads * rates->speed);
+                        (amount->vectors * cost->vector_ps + amount->keys * cost->key_ps + amount->pages * cost->page_ps + amount->scales * cost->scale_ps +
+                         amount->edges * cost->edge_ps + amount->lanes * cost->lane_ps + way_ps(&cost->many, rates, &amount->many) + way_ps(&cost->few, rates, &amount->few)) * 1e-12;
     const double core_limit = n_threads * rates->core_read_bytes;
     const double memory = amount->bytes / (core_limit < rates->machine_read_bytes ? core_limit : rates->machine_read_bytes);
+    const double busy = work / (n_threads * rates->speed) + memory * cost->wait_share;
     /* Where memory is the limit, the row that leaves the cores more time is still the better one. */
-    return arithmetic > memory ? arithmetic : memory + arithmetic * WAITING_SHARE;
+    return busy > memory ? busy : memory + busy * WAITING_SHARE;
 }
 
 uint32_t oct__cost_threads(double seconds, uint32_t max_threads)

@@ -26,8 +26,8 @@ oct__rates oct__rates_measured(const oct_rates *measured);
 /* Why a measurement cannot be this machine's, as the name of the field; NULL when it can. */
 const char *oct__rates_complaint(const oct_rates *measured);
 
-/* Seconds on n_threads threads that share the work evenly: arithmetic over the cores, but never less than the bytes over
- * what the machine can read. */
+/* Seconds on n_threads threads that share the work evenly: arithmetic over the cores and a row's share of the time that memory takes, but never less
+ * than that time, the bytes over what the machine can read. */
 double oct__cost_seconds(const oct__cost *cost, const oct__rates *rates, const oct__amount *amount, uint32_t n_threads);
 
 /* Threads worth waking for work that takes one thread this long: at least 1, at most max_threads. */

@@ -12,12 +12,14 @@
     { .item_ns = (item_ns_), .vector_ps = (vector_ps_), \
       .many = { .unit = (bf16_ps_) > 0 ? OCT__UNIT_BF16 : OCT__UNIT_CORE, .mac_ps = (mac_ps_) + (bf16_ps_), .exp_ps = (exp_ps_), .convert_ps = (float8_ps_), \
                 .convert_i8_ps = (i8_ps_), .convert_16bit_ps = (half_ps_), .convert_f32_ps = (f32_ps_), .pad_ps = (pad_ps_) } }
-#define WAY(unit_, mac_ps_, again_ps_, exp_ps_, block_ns_, stage_ps_, float8_ps_, i8_ps_, half_ps_, f32_ps_, pad_ps_) \
+#define WAY(unit_, mac_ps_, again_ps_, exp_ps_, block_ns_, stage_ps_, float8_ps_, i8_ps_, half_ps_, f32_ps_, pad_ps_, value_ps_) \
     { .unit = OCT__UNIT_##unit_, .mac_ps = (mac_ps_), .again_ps = (again_ps_), .exp_ps = (exp_ps_), .block_ns = (block_ns_), .stage_ps = (stage_ps_), .convert_ps = (float8_ps_), \
-      .convert_i8_ps = (i8_ps_), .convert_16bit_ps = (half_ps_), .convert_f32_ps = (f32_ps_), .pad_ps = (pad_ps_) }
-#define COST_WAYS(item_ns_, vector_ps_, key_ps_, page_ps_, edge_ps_, few_vectors_, few_keys_, few_pass_, lanes_, span_, few_, many_) \
-    { .item_ns = (item_ns_), .vector_ps = (vector_ps_), .key_ps = (key_ps_), .page_ps = (page_ps_), .edge_ps = (edge_ps_), .few_vectors = (few_vectors_), \
-      .few_keys = (few_keys_), .few_pass = (few_pass_), .lanes = (lanes_), .span = (span_), .few = few_, .many = many_ }
+      .convert_i8_ps = (i8_ps_), .convert_16bit_ps = (half_ps_), .convert_f32_ps = (f32_ps_), .pad_ps = (pad_ps_), .value_ps = (value_ps_) }
+/* Of a kernel that takes all tiles the way of many. */
+#define NO_WAY { .unit = OCT__UNIT_CORE }
+#define COST_WAYS(item_ns_, vector_ps_, key_ps_, page_ps_, scale_ps_, edge_ps_, lane_ps_, wait_share_, few_vectors_, few_keys_, few_pass_, lanes_, span_, few_, many_) \
+    { .item_ns = (item_ns_), .vector_ps = (vector_ps_), .key_ps = (key_ps_), .page_ps = (page_ps_), .scale_ps = (scale_ps_), .edge_ps = (edge_ps_), .lane_ps = (lane_ps_), \
+      .wait_share = (wait_share_), .few_vectors = (few_vectors_), .few_keys = (few_keys_), .few_pass = (few_pass_), .lanes = (lanes_), .span = (span_), .few = few_, .many = many_ }
 
 /* ---- prototypes: a row's entries are what its macro says they are, or the file that defines them does not compile ---- */
 #define NEED(fact, op, arg, why)

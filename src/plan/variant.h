@@ -53,6 +53,7 @@ typedef struct oct__cost_way {
     double convert_ps, convert_i8_ps, convert_16bit_ps, convert_f32_ps;   /* 8-bit floats, and the others; 0: as convert_ps */
     double stage_ps;  /* for each 8-bit float of a tile's keys besides, however many passes there are */
     double pad_ps;    /* for each multiply-add of a score with lanes that no vector fills, see oct__amount_way */
+    double value_ps;  /* for each multiply-add with a V that isn't i8, besides: what a kernel of integers sums as f32, by 512-bit FMAs */
 } oct__cost_way;
 
 /* Predicted time of one thread (of a GPU: of one unit, a multiprocessor with all its lanes): item_ns for each work item, vector_ps for each
@@ -63,7 +64,10 @@ typedef struct oct__cost {
     double vector_ps; /* what short sequences mostly cost: bringing q into a kernel's form, and its o out */
     double key_ps;    /* finding a key's bytes and scales */
     double page_ps;   /* and a page's */
+    double scale_ps;  /* for each page again whose tokens have scales, of K and of V: they lie apart from the elements, in lines that are waited for */
     double edge_ps;   /* for each V element of a block of keys that not all vectors of many see: it is looked at for NaN */
+    double lane_ps;   /* for each element of q in lanes of many, filled or not */
+    double wait_share; /* of the time that memory needs for the bytes: what a kernel waits besides its own work, because it asks late */
     oct__cost_way many, few;
     /* Tiles of at most few_vectors vectors go the way of few, which takes few_pass vectors a pass (the rest, or with 0 all, four) and brings elements into
      * registers in each, unless they have several rows and less than few_keys keys for each. 0: all go the way of many. */

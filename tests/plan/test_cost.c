@@ -64,6 +64,48 @@ static void memory_decides_nothing_between_rows(void **state)
     assert_true(a < b && b < 3e-3 * 1.001);
 }
 
+/* 30 MB take 3 ms; a row that asks late waits for a share of them besides its work of 2 ms, one that asks early for none. */
+static void a_row_waits_for_its_share_of_memory(void **state)
+{
+    (void)state;
+    const oct__cost early = { .item_ns = 4e6 }, late = { .item_ns = 4e6, .wait_share = 0.5 }, light = { .item_ns = 1e6, .wait_share = 0.5 };
+    const oct__amount amount = { .items = 1, .bytes = 30e6 };
+    assert_close(oct__cost_seconds(&late, &rates, &amount, 1), 3.5e-3);
+    assert_close(oct__cost_seconds(&late, &rates, &amount, 3), 2e-3 / 3 + 0.5e-3);
+    assert_close(oct__cost_seconds(&light, &rates, &amount, 1), 3e-3 + 0.02 * (0.5e-3 + 1.5e-3));   /* less than memory itself */
+    assert_close(oct__cost_seconds(&early, &rates, &amount, 1), 3e-3 + 0.02 * 2e-3);
+}
+
+/* What is counted for pages whose tokens have scales, for lanes of many, and for values that are not i8. */
+static void scales_lanes_and_values_cost_what_they_say(void **state)
+{
+    (void)state;
+    oct_attn_spec spec = plain_spec();   /* i8 K with a scale a token, e4m3 V without */
+    const oct__cost cost = { .scale_ps = 3000, .lane_ps = 5, .lanes = 16, .few_vectors = 4, .many = { .value_ps = 2 }, .few = { .value_ps = 4 } };
+    oct__tally tally = { .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &cost, 1, 10, 0, 1000, 999);
+    oct__amount amount = oct__amount_of_tally(&spec, &tally, 2);
+    const double pages = 2.0 * ((1000 + spec.kv.page_size - 1) / spec.kv.page_size);
+    assert_close(amount.scales, pages);
+    assert_close(amount.lanes, 2.0 * 16 * spec.kv.dim_k);
+    assert_close(amount.many.values, 2.0 * 10 * 1000 * spec.kv.dim_v);
+    const oct__amount some = { .scales = 1000, .lanes = 1e6, .many = { .values = 1e6 }, .few = { .values = 1e6 } };
+    assert_close(oct__cost_seconds(&cost, &rates, &some, 1), (3 + 5 + 2 + 4) * 1e-6 / 2);
+    oct__rates wide = rates;
+    wide.fma512 = 2;
+    assert_close(oct__cost_seconds(&cost, &wide, &some, 1), (3 + 5 + 1 + 2) * 1e-6 / 2);
+    /* Few have no lanes; an i8 V is no other; V's scales count as well as K's. */
+    tally = (oct__tally){ .tiles = 0 };
+    oct__tally_tile(&tally, &spec, &cost, 1, 4, 0, 1000, 999);
+    amount = oct__amount_of_tally(&spec, &tally, 2);
+    assert_true(amount.lanes == 0 && amount.many.values == 0);
+    assert_close(amount.few.values, 2.0 * 4 * 1000 * spec.kv.dim_v);
+    spec.kv.v = spec.kv.k;
+    amount = oct__amount_of_tally(&spec, &tally, 2);
+    assert_close(amount.scales, 2 * pages);
+    assert_true(amount.few.values == 0);
+}
+
 static void each_format_has_its_own_conversion(void **state)
 {
     (void)state;
@@ -237,6 +279,7 @@ int main(void)
         cmocka_unit_test(arithmetic_is_summed_and_shared),
         cmocka_unit_test(products_have_rates_of_their_own), cmocka_unit_test(bytes_bound_it_from_below),
         cmocka_unit_test(memory_decides_nothing_between_rows),
+        cmocka_unit_test(a_row_waits_for_its_share_of_memory), cmocka_unit_test(scales_lanes_and_values_cost_what_they_say),
         cmocka_unit_test(each_format_has_its_own_conversion),
         cmocka_unit_test(amounts_count_what_a_kernel_does),
         cmocka_unit_test(many_compute_what_a_group_of_registers_sees),

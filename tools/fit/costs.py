@@ -1,37 +1,68 @@
-"""Fits the costs of src/cpu/variants.def to what `octavo bench regret --save` measured, and prints the rows' COST_WAYS.
+"""Fits the costs of src/cpu/variants.def to what `octavo bench regret --save` measured, on one machine or several, and prints the rows' COST_WAYS.
 
-    octavo bench regret -t 1 --rates none --first 100000 --problems 150 --save a.jsonl     # pieces of a quiet machine like the rows' reference
-    octavo bench regret -t 1 --rates none --first 100150 --problems 150 --save b.jsonl
-    python3 tools/fit/costs.py a.jsonl b.jsonl                                           # wants numpy and scipy
+    octavo bench regret -t 1 --rates none --first 100000 --problems 600 --save a.jsonl     # a quiet machine like the rows' reference
+    octavo tune --out xeon.json                                                            # another one, with its rates
+    octavo bench regret -t 1 --rates xeon.json --first 110000 --problems 600 --save b.jsonl
+    python3 tools/fit/costs.py a.jsonl xeon.json@b.jsonl                                   # wants numpy
 
-Problems below 100,000 are held out: they judge the choice and are refused here. A quarter of the others is left out first, to show how the fit does
-on problems that it hasn't seen. What is counted is what src/plan/amount.c counts; the two change together."""
+Problems below 100,000 are held out: they judge the choice and are refused here. Each quarter of the others is left out once, to show how a fit does on
+problems that it hasn't seen. What is counted is what src/plan/amount.c counts, and how rates change it what src/plan/cost.c does; they change together."""
 
 import json
 import sys
 
 import numpy as np
-from scipy.optimize import least_squares
 
 HELD_OUT_BELOW = 100_000
 SIZES = {"e4m3fn": 1, "e4m3fnuz": 1, "e5m2": 1, "i8": 1, "f16": 2, "bf16": 2, "f32": 4}
 # Vectors that are few, keys a row below which several rows are not, vectors of a pass of few, lanes of a register and vectors of a score product of many (src/cpu/avx2.h, avx512.h,
-# avx2_vectors.h, avx512_many.h).
-KERNELS = {"avx2": (24, 32, 4, 8, 16), "avx512": (28, 16, 4, 16, 48), "avx512bf16": (12, 16, 8, 16, 48), "avx512vnni": (24, 16, 8, 16, 48), "avx512vnnibf16": (24, 16, 8, 16, 48)}
-UNITS = {"avx2": "CORE", "avx512": "FMA512", "avx512bf16": "BF16", "avx512vnni": "I8", "avx512vnnibf16": "I8_BF16"}
-WAY = ["mac", "again", "exp", "block", "stage", "float8", "i8", "half", "f32", "pad"]
-FEATURES = ["item", "vector", "key", "page", "edge"] + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
+# avx2_vectors.h, avx512_many.h, attn_amxbf16.c).
+KERNELS = {"avx2": (24, 32, 4, 8, 16), "avx512": (28, 16, 4, 16, 48), "avx512bf16": (12, 16, 8, 16, 48), "avx512vnni": (24, 16, 8, 16, 48), "avx512vnnibf16": (24, 16, 8, 16, 48),
+           "amxbf16": (0, 0, 0, 16, 32)}
+NAMES = list(KERNELS)
+UNITS = {"avx2": "CORE", "avx512": "FMA512", "avx512bf16": "BF16", "avx512vnni": "I8", "avx512vnnibf16": "I8_BF16", "amxbf16": "CORE"}
+FIRST = ["item", "vector", "key", "page", "scale", "edge", "lane", "wait"]
+WAY = ["mac", "again", "exp", "block", "stage", "float8", "i8", "half", "f32", "pad", "value"]
+FEATURES = FIRST + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
 AT = {name: i for i, name in enumerate(FEATURES)}
-# What is likely, to which a number stays near that no measurement speaks of: ps, ns for item and block.
-START = {"item": 200, "vector": 700, "key": 5000, "page": 10000, "edge": 20, "few_mac": 14, "few_again": 6, "few_exp": 400, "few_block": 60, "few_stage": 20, "few_float8": 20, "few_i8": 25,
-         "few_half": 25, "few_f32": 60, "few_pad": 0.01, "many_mac": 14, "many_again": 6, "many_exp": 200, "many_block": 300, "many_stage": 0.01, "many_float8": 100,
-         "many_i8": 150, "many_half": 120, "many_f32": 200, "many_pad": 10}
+# What is likely, to which a number stays near that no measurement speaks of: ps, ns for item and block, a share for wait.
+START = {"item": 200, "vector": 700, "key": 5000, "page": 10000, "scale": 3000, "edge": 20, "lane": 100, "wait": 0.2,
+         "few_mac": 14, "few_again": 6, "few_exp": 400, "few_block": 60, "few_stage": 20, "few_float8": 20, "few_i8": 25, "few_half": 25, "few_f32": 60, "few_pad": 0.01, "few_value": 0.01,
+         "many_mac": 14, "many_again": 6, "many_exp": 200, "many_block": 300, "many_stage": 0.01, "many_float8": 100, "many_i8": 150, "many_half": 120, "many_f32": 200, "many_pad": 10,
+         "many_value": 0.01}
 # Multiply-adds take about what their rate says, in every way and row, so that a machine of other rates is told apart: 2 flop at 118 GFLOP/s, a bit less
-# since conversion hides behind them; bf16 twice and int8 four times that rate, the latter in two bytes of q.
-PRODUCTS = {"avx2": (14, 0.01), "avx512": (14, 0.01), "avx512bf16": (7, 7), "avx512vnni": (7, 3.5), "avx512vnnibf16": (7, 3.5)}
+# since conversion hides behind them; bf16 twice and int8 four times that rate, the latter in two bytes of q. A V that isn't i8 costs vnni FMAs.
+PRODUCTS = {"avx2": (14, 0.01), "avx512": (14, 0.01), "avx512bf16": (7, 7), "avx512vnni": (7, 3.5), "avx512vnnibf16": (7, 3.5), "amxbf16": (0.6, 0.6)}
 FIRM, LOOSE = 1.0, 0.02
-NANO = {"item", "few_block", "many_block"}
-CORE_READ_BYTES = 19e9
+NANO = ("item", "few_block", "many_block")
+# Rates of the core that costs are told for, src/plan/cost.c.
+REFERENCE = {"fma_avx2_flops": 118e9, "fma_avx512_flops": 118e9, "dot_bf16_flops": 236e9, "dot_i8_ops": 472e9, "read_memory_bytes": 32e9}
+SOFT = 0.05  # errors above this share count less than by their square
+
+
+class Machine:
+    """What turns counts into seconds: as unit_time and oct__cost_seconds."""
+
+    def __init__(self, file):
+        rates = {name: [value] for name, value in REFERENCE.items()}
+        if file:
+            with open(file, encoding="utf-8") as f:
+                rates = json.load(f)
+        self.is_reference = not file
+        self.speed, self.read_bytes = rates["fma_avx2_flops"][0] / REFERENCE["fma_avx2_flops"], rates["read_memory_bytes"][0]
+        fma512, bf16, i8 = (REFERENCE[name] * self.speed / rates[name][0] for name in ("fma_avx512_flops", "dot_bf16_flops", "dot_i8_ops"))
+        self.unit = {"CORE": 1.0, "FMA512": fma512, "BF16": bf16, "I8": i8, "I8_BF16": (i8 + bf16) / 2}
+
+    def seconds(self, kernel, x, n_bytes):
+        """Of each count at a cost of 1; and of the bytes."""
+        y = x * 1e-12 / self.speed
+        for way in ("few_", "many_"):
+            for f in ("mac", "again", "pad"):
+                y[AT[way + f]] *= self.unit[UNITS[kernel]]
+            y[AT[way + "value"]] *= self.unit["FMA512"]
+        memory = n_bytes / self.read_bytes
+        y[AT["wait"]] = memory
+        return y, memory
 
 
 def parts(text):
@@ -52,7 +83,7 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
     (k, k_token, k_channel, k_rotated), (v, v_token, _, _) = parts(p["k_format"]), parts(p["v_format"])
     dim_k, dim_v, window = p["dim_k"], p["dim_v"], p["window"]
     again = p["operand"] != "bf16" or k_rotated or k_channel
-    n_vectors, n_keys = n_rows * n_heads, key1 - key0
+    n_vectors, n_keys, n_pages = n_rows * n_heads, key1 - key0, -(-(key1 - key0) // p["page"])
     few, few_keys, most, width, span = KERNELS[kernel]
 
     def keys_seen(row0, row1):
@@ -61,7 +92,8 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
     x[AT["item"]] += 1
     x[AT["vector"]] += n_vectors * (dim_k + dim_v)
     x[AT["key"]] += n_keys
-    x[AT["page"]] += -(-n_keys // p["page"])
+    x[AT["page"]] += n_pages
+    x[AT["scale"]] += n_pages * (k_token + v_token)
     low, high = key0, key1
     if n_rows > 1:
         high = min(key1, max(pos0 + 1, 0) // 64 * 64)
@@ -79,6 +111,7 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
         way, keys, loads, n_blocks = "many", n_keys, n_keys, blocks(n_keys)
         n_lanes = -(-n_vectors // width) * width
         registers = -(-n_lanes // 16)
+        x[AT["lane"]] += n_lanes * dim_k
         if n_rows == 1:
             scores = seen = n_keys * n_vectors
             exps, pads = n_keys * n_lanes, n_keys * (n_lanes - n_vectors)
@@ -100,6 +133,7 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
     x[AT[way + "_exp"]] += exps
     x[AT[way + "_block"]] += n_blocks
     x[AT[way + "_pad"]] += pads * dim_k
+    x[AT[way + "_value"]] += seen * dim_v * (v != "i8" and kernel == "avx512vnni")
     for dtype, dim in ((k, dim_k), (v, dim_v)):
         x[column(way, dtype)] += loads * dim
         x[AT[way + "_stage"]] += keys * dim * (SIZES[dtype] == 1 and dtype != "i8")
@@ -123,22 +157,27 @@ def counts(p, kernel):
     return x * p["heads_kv"] * p["batch"], n_bytes * p["heads_kv"] * p["batch"]
 
 
-def load(files):
+def load(arguments):
     problems = []
-    for name in files:
-        for line in open(name, encoding="utf-8"):
-            p = json.loads(line)
-            if p["number"] < HELD_OUT_BELOW:
-                sys.exit(f"{name}: problem {p['number']} is held out")
-            p["times"] = {v.split(".")[1]: t for v, t in p["seconds"].items() if v.split(".")[1] in KERNELS}
-            p["counts"] = {k: counts(p, k) for k in p["times"]}
-            problems.append(p)
+    for argument in arguments:
+        rates, _, name = argument.rpartition("@")
+        machine = Machine(rates)
+        with open(name, encoding="utf-8") as lines:
+            for line in lines:
+                p = json.loads(line)
+                if p["number"] < HELD_OUT_BELOW:
+                    sys.exit(f"{name}: problem {p['number']} is held out")
+                p["machine"] = rates or "reference"
+                p["times"] = {v.split(".")[1]: t for v, t in p["seconds"].items() if v.split(".")[1] in KERNELS}
+                p["counts"] = {k: machine.seconds(k, *counts(p, k)) for k in p["times"]}
+                if len(p["times"]) > 1:
+                    problems.append(p)
     return problems
 
 
-def predict(costs, x, n_bytes):
-    work, memory = float(x @ costs) * 1e-12, n_bytes / CORE_READ_BYTES
-    return work if work > memory else memory + 0.02 * work
+def predict(costs, x, memory):
+    busy = float(x @ costs)
+    return busy if busy > memory else memory + 0.02 * busy
 
 
 def regrets(problems, costs):
@@ -150,71 +189,98 @@ def regrets(problems, costs):
     return sorted(found, key=lambda f: -f[0])
 
 
-def fit(problems):
-    names = list(KERNELS)
-    kernel, x, memory, times, best, group = [], [], [], [], [], []
-    for g, p in enumerate(problems):
-        least = min(p["times"].values())
-        for k, t in p["times"].items():
-            kernel.append(names.index(k)), x.append(p["counts"][k][0] * 1e-12), memory.append(p["counts"][k][1] / CORE_READ_BYTES)
-            times.append(t), best.append(least), group.append(g)
-    kernel, x, memory, times, best, group = (np.array(a) for a in (kernel, x, memory, times, best, group))
-    start, prior = np.tile([START[f] for f in FEATURES], (len(names), 1)), np.full((len(names), len(FEATURES)), LOOSE)
-    for i, k in enumerate(names):
-        for way in ("few", "many"):
-            for f, ps in zip(("_mac", "_again"), PRODUCTS[k]):
-                start[i, AT[way + f]], prior[i, AT[way + f]] = ps, FIRM
-    start, prior = np.log(start.ravel()), prior.ravel()
-    n_in_group = np.bincount(group)
-    weight = 0.3 / np.sqrt(0.02 + times / best - 1)   # close races decide
+def likely():
+    """Where a fit begins, and how firmly each number stays there."""
+    start, firm = np.tile([float(START[f]) for f in FEATURES], (len(NAMES), 1)), np.full((len(NAMES), len(FEATURES)), LOOSE)
+    for i, k in enumerate(NAMES):
+        for way in ("few_", "many_"):
+            for f, ps in zip(("mac", "again"), PRODUCTS[k]):
+                start[i, AT[way + f]], firm[i, AT[way + f]] = ps, FIRM
+            if k == "avx512vnni":
+                start[i, AT[way + "value"]], firm[i, AT[way + "value"]] = 6, 0.3
+        if k == "amxbf16":
+            start[i, AT["item"]], start[i, AT["many_pad"]] = 2500, 0.5
+            firm[i, [AT["many_mac"], AT["many_again"]]] = 0.05
+    return np.log(start).ravel(), firm.ravel()
 
-    def mean_of(a):
-        sums = np.zeros((len(n_in_group),) + a.shape[1:])
-        np.add.at(sums, group, a)
-        return (sums.T / n_in_group).T[group]
+
+def fit(problems, steps=80, begin=None):
+    """Levenberg and Marquardt on a soft L1 loss of two kinds of errors: of a row's time, and, which counts more in close races, of its time beside the others'."""
+    rows = [(NAMES.index(k), *p["counts"][k], t, t / min(p["times"].values())) for p in problems for k, t in p["times"].items()]
+    kernel, x, memory, times, beside = (np.array(column_) for column_ in zip(*rows))
+    sizes = np.array([len(p["times"]) for p in problems])
+    heads, group = np.concatenate([[0], np.cumsum(sizes)[:-1]]), np.repeat(np.arange(len(problems)), sizes)
+    start, firm = likely()
+    weight, n = 0.3 / np.sqrt(0.02 + beside - 1), len(FEATURES)
+    of_kernel = [np.flatnonzero(kernel == i) for i in range(len(NAMES))]
+
+    def centred(a):
+        return a - (np.add.reduceat(a, heads, axis=0).T / sizes).T[group]
 
     def work_of(u):
-        return x * np.exp(u).reshape(len(names), -1)[kernel]
+        return x * np.exp(u).reshape(len(NAMES), -1)[kernel]
 
-    def residuals(u):
+    def errors(u):
         work = work_of(u).sum(1)
         e = np.log((work**4 + memory**4) ** 0.25 / times)
-        return np.concatenate([0.3 * e, weight * (e - mean_of(e)), prior * (u - start)])
+        return np.concatenate([0.3 * e, weight * centred(e), firm * (u - start)])
 
-    def jacobian(u):
+    def slopes(u):
         each = work_of(u)
         work = each.sum(1)
-        part = each * (work**3 / (work**4 + memory**4))[:, None]
-        j = np.zeros((len(times), len(u)))
-        for i, k in enumerate(kernel):
-            j[i, k * len(FEATURES):(k + 1) * len(FEATURES)] = part[i]
-        return np.concatenate([0.3 * j, weight[:, None] * (j - mean_of(j)), np.diag(prior)])
+        part, j = each * (work**3 / (work**4 + memory**4))[:, None], np.zeros((len(times), len(u)))
+        for i, r in enumerate(of_kernel):
+            j[r, i * n:(i + 1) * n] = part[r]
+        return np.concatenate([0.3 * j, weight[:, None] * centred(j), np.diag(firm)])
 
-    found = least_squares(residuals, start, jacobian, loss="soft_l1", f_scale=0.05, max_nfev=300)
-    return dict(zip(names, np.exp(found.x).reshape(len(names), -1)))
+    def loss(e):
+        return (np.sqrt(1 + (e / SOFT) ** 2) - 1).sum()
+
+    u, damping = (start if begin is None else begin).copy(), 1e-2
+    e = errors(u)
+    least = loss(e)
+    for _ in range(steps):
+        j, w = slopes(u), 1 / np.sqrt(1 + (e / SOFT) ** 2)
+        a, g = j.T @ (w[:, None] * j), j.T @ (w * e)
+        for _ in range(8):
+            step = np.clip(-np.linalg.solve(a + damping * np.diag(np.diag(a) + 1e-9), g), -1, 1)
+            e_next = errors(u + step)
+            next_ = loss(e_next)
+            if next_ < least:
+                break
+            damping *= 4
+        else:
+            break
+        is_done = least - next_ < 1e-6 * least
+        u, e, least, damping = u + step, e_next, next_, max(damping / 3, 1e-9)
+        if is_done:
+            break
+    return dict(zip(NAMES, np.exp(u).reshape(len(NAMES), -1))), u
 
 
-def say(title, problems, costs):
-    found = regrets(problems, costs)
-    values = np.sort([100 * f[0] for f in found])
-    print(f"{title}: {len(values)} problems, median {np.median(values):.2f} %, p95 {values[int(0.95 * len(values))]:.2f} %, worst {values[-1]:.2f} %")
-    return found
+def say(title, found):
+    for machine in sorted({f[3]["machine"] for f in found}):
+        values = np.sort([100 * f[0] for f in found if f[3]["machine"] == machine])
+        print(f"{title}, {machine}: {len(values)} problems, median {np.median(values):.2f} %, p95 {values[int(0.95 * len(values))]:.2f} %, above 10 % {(values > 10).sum()}, worst {values[-1]:.2f} %")
 
 
 def main():
     problems = load(sys.argv[1:])
-    some, others = [p for i, p in enumerate(problems) if i % 4 > 0], problems[::4]
-    costs = fit(some)
-    say("fitted", some, costs)
-    say("left out", others, costs)
-    costs = fit(problems)
-    for regret, chosen, predicted, p in say("all", problems, costs)[:12]:
+    costs, all_of_it = fit(problems)
+    say("fitted", regrets(problems, costs))
+    found = []
+    for i in range(4):
+        some, _ = fit([p for j, p in enumerate(problems) if j % 4 != i], 25, all_of_it)
+        found += regrets(problems[i::4], some)
+    found.sort(key=lambda f: -f[0])
+    say("left out", found)
+    for regret, chosen, predicted, p in found[:12]:
         keys = ("op", "k_format", "v_format", "heads_q", "heads_kv", "dim_k", "dim_v", "page", "batch", "q_len", "kv_len", "window", "operand")
         print(f"  {100 * regret:5.1f} % {chosen}:", *(p[k] for k in keys), {k: (round(t * 1e6, 1), round(predicted[k] * 1e6, 1)) for k, t in p["times"].items()})
     for k, c in costs.items():
         def numbers(way):
-            return ", ".join(f"{c[AT[way + '_' + f]]:.3g}" for f in WAY)
-        firsts = ", ".join(f"{c[i]:.4g}" for i in range(5)) + "".join(f", {n}" for n in KERNELS[k])
+            return ", ".join("0" if f == "value" and k != "avx512vnni" else f"{c[AT[way + '_' + f]]:.3g}" for f in WAY)
+        firsts = ", ".join(f"{c[AT[f]]:.4g}" for f in FIRST) + "".join(f", {n}" for n in KERNELS[k])
         print(f"{k}: COST_WAYS({firsts},\n    WAY({UNITS[k]}, {numbers('few')}),\n    WAY({UNITS[k]}, {numbers('many')}))")
 
 
