@@ -34,21 +34,22 @@ static void prepare(const oct_kv_spec *spec, void *q, const float *from, uint32_
     q_head *head = q;
     int8_t *to = (int8_t *)(head + 1);
     __m512i sum = _mm512_setzero_si512(), sum_rest = sum;
-    (void)n_most;
     for (uint32_t d = 0; d < spec->dim_k; d += 16, to += 192) {
         __m512i whole, rest;
         avx512_whole_q(from + d, scale, &whole, &rest);
+        /* The low byte is the lower one as it is, signed; the high byte is what that leaves. */
         const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(whole, _mm512_set1_epi32(128)), 8);
-        const __m512i low = _mm512_sub_epi32(whole, _mm512_slli_epi32(high, 8));
         _mm512_store_si512(to, _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(high)));
-        _mm512_store_si512(to + 64, _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(low)));
-        _mm512_store_si512(to + 128, _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(rest)));
+        _mm512_store_si512(to + 64, _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(whole)));
         sum = _mm512_add_epi32(sum, whole);
-        sum_rest = _mm512_add_epi32(sum_rest, rest);
+        if (n_most > 1) {
+            _mm512_store_si512(to + 128, _mm512_broadcast_i32x4(_mm512_cvtepi32_epi8(rest)));
+            sum_rest = _mm512_add_epi32(sum_rest, rest);
+        }
     }
     head->unit = largest / AVX512_Q_MAX;
     head->correction[0] = -128 * _mm512_reduce_add_epi32(sum);
-    head->correction[1] = -128 * _mm512_reduce_add_epi32(sum_rest);
+    head->correction[1] = n_most > 1 ? -128 * _mm512_reduce_add_epi32(sum_rest) : 0;
 }
 
 /* Within each 16-byte lane: the sum of a's, of b's, of c's and of d's four integers. */
