@@ -46,7 +46,7 @@ wheel: release
 # The operators for PyTorch, on a PYTHON that has torch, pytest, ml-dtypes and the wheel: too much to fetch for `make check` (doc/PYTHON.md).
 check-engines:
 	@"$(PYTHON)" -c 'import torch, octavo'   # without them every test would be skipped
-	@"$(PYTHON)" -B -m pytest -q -rs -p no:cacheprovider tests/python_torch
+	@for suite in torch transformers; do "$(PYTHON)" -B -m pytest -q -rs -p no:cacheprovider tests/python_$$suite || [ $$? -eq 5 ] || exit 1; done   # 5: all of a suite skipped
 
 # The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
 check-gpu:

@@ -1,0 +1,302 @@
+"""octavo.transformers on real models of transformers: small random ones against eager attention in float32, and the models in build/models where they lie."""
+import os
+import re
+import types
+import weakref
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", minversion="5.0")
+import octavo                       # noqa: E402
+import octavo.transformers as ours  # noqa: E402
+
+transformers.logging.set_verbosity_error()
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
+SMALL = dict(vocab_size=97, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+             max_position_embeddings=2048, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+WINDOW = dict(sliding_window=12, layer_types=["sliding_attention", "full_attention"] * 2)
+MODELS = {
+    "llama": lambda: transformers.LlamaConfig(**SMALL),
+    "qwen2": lambda: transformers.Qwen2Config(**SMALL),
+    "qwen3": lambda: transformers.Qwen3Config(**SMALL),
+    "gemma2": lambda: transformers.Gemma2Config(**SMALL, **WINDOW, attn_logit_softcapping=0.5, query_pre_attn_scalar=4),
+    "gemma3": lambda: transformers.Gemma3TextConfig(**SMALL, **WINDOW, query_pre_attn_scalar=4),
+    # All experts, since a choice among them jumps.
+    "gpt_oss": lambda: transformers.GptOssConfig(**SMALL, **WINDOW, num_local_experts=2, num_experts_per_tok=2),
+}
+GREEDY = dict(do_sample=False, eos_token_id=None, pad_token_id=0, output_logits=True, return_dict_in_generate=True)
+
+
+def build(name, implementation="octavo", **changes):
+    """Weights that make attention matter: scores of some units, and sinks of their size."""
+    torch.manual_seed(7)
+    config = MODELS[name]()
+    config.update(changes)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if "q_proj.weight" in key or "k_proj.weight" in key:
+                weight.mul_(12)
+            if "sinks" in key:
+                weight.normal_()
+    return model
+
+
+def prompt(batch=3, tokens=40, hole=False):
+    g = torch.Generator().manual_seed(3)
+    ids = torch.randint(3, 97, (batch, tokens), generator=g)
+    mask = torch.ones_like(ids)
+    for b in range(1, batch):
+        mask[b, :6 * b] = 0
+    if hole:
+        mask[batch - 1, 20] = 0
+    ids[mask == 0] = 0
+    return ids, mask
+
+
+def generate(model, ids, mask, new=24, **more):
+    return model.generate(ids, attention_mask=mask, max_new_tokens=new, **GREEDY, **more)
+
+
+def judge(got, want, bound):
+    assert torch.equal(got.sequences, want.sequences)
+    assert max((a - b).abs().max().item() for a, b in zip(got.logits, want.logits)) <= bound * max(w.abs().max().item() for w in want.logits)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cache_of_f32_is_eager_attention(name):
+    """Dynamic, static, transformers' own caches and none, over a padded batch that outgrows the window."""
+    ids, mask = prompt(hole=name in ("llama", "qwen3"))
+    want = generate(build(name, "eager"), ids, mask)
+    model = build(name)
+    for cache in (ours.OctavoCache(model.config, "f32"), ours.OctavoCache(model.config, "f32", max_cache_len=64), transformers.DynamicCache(config=model.config), None):
+        judge(generate(model, ids, mask, past_key_values=cache), want, 2e-5)
+    judge(generate(model, ids, mask, cache_implementation="static", disable_compile=True), want, 2e-5)
+    judge(generate(model, ids, mask, use_cache=False), want, 2e-5)
+
+
+class Rounded(transformers.DynamicCache):
+    """transformers' cache in float32, of what is left of K and V after their bytes."""
+
+    def __init__(self, config, kv):
+        super().__init__(config=config)
+        self.formats = ours._FORMATS[kv]
+
+    def update(self, key_states, value_states, *where, **more):
+        return super().update(*(self.through(x, f) for x, f in zip((key_states, value_states), self.formats)), *where, **more)
+
+    @staticmethod
+    def through(x, form):
+        rows = x.transpose(1, 2).reshape(-1, x.shape[1], x.shape[3])
+        spec = octavo.KVSpec(*rows.shape[1:], page_size=1, k=form)
+        layer = octavo.KVPool(spec, 1, len(rows)).layer(0)
+        octavo.kv_write(layer, rows, rows, torch.arange(len(rows), dtype=torch.int32))
+        if form.dtype == "bf16":
+            back = torch.from_dlpack(layer.k)[:, 0].float()
+        else:
+            scale = 1.0 if form.scale == "none" else np.asarray(layer.k_token_scale).astype(np.float32)[:, 0, :, None]
+            back = torch.from_numpy(octavo.dequantize(np.asarray(layer.k)[:, 0], form.dtype, scale, rotated=form.rotated))
+        return back.view(x.shape[0], x.shape[2], *back.shape[1:]).transpose(1, 2)
+
+
+def in_steps(model, ids, mask, cache):
+    steps = [model(ids[:, a:b], attention_mask=mask[:, :b], position_ids=torch.arange(a, b)[None], past_key_values=cache).logits for a, b in ((0, 30), (30, 31), (31, 40))]
+    return torch.cat(steps, 1)[mask.bool()]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kv", ["bf16", "i8", "e4m3", "e5m2"])
+def test_an_8_bit_cache_is_eager_attention_over_what_its_bytes_mean(name, kv):
+    """One layer: the last bit of a number may round another one to its neighbour in the next layer's bytes. Kernels over 8 bits hold q and P in 16 bits or more."""
+    ids, mask = prompt()
+    one = dict(num_hidden_layers=1, **({"layer_types": ["sliding_attention"]} if "g" in name else {}))
+    with torch.inference_mode():
+        plain, model = build(name, "eager", **one), build(name, **one)
+        want = in_steps(plain, ids, mask, Rounded(plain.config, kv))
+        error = (in_steps(model, ids, mask, ours.OctavoCache(model.config, kv)) - want).norm() / want.norm()
+        loss = (in_steps(plain, ids, mask, transformers.DynamicCache(config=plain.config)) - want).norm() / want.norm()
+    assert error < 1e-3 and error < loss / 3
+
+
+def test_memory_is_that_of_eight_bits_and_of_the_window():
+    config = MODELS["gemma3"]()
+    config.sliding_window = 64
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="octavo", dtype=torch.bfloat16).eval()
+    ids = torch.randint(3, 97, (2, 1500))
+    sixteen = 2 * 2 * 2 * 1500 * 32 * 2   # K and V, heads, batch, tokens, dim, bytes: of one layer
+    cache = ours.OctavoCache(config, "i8")
+    with torch.inference_mode():
+        model(ids, past_key_values=cache)
+    full = [layer.pages.nbytes for layer in cache.layers if not layer.window]
+    window = [layer.pages.nbytes for layer in cache.layers if layer.window]
+    assert cache.nbytes == sum(full + window)
+    assert all(n <= 0.54 * sixteen for n in full)       # a scale of two bytes for 32 elements
+    assert all(n <= 0.54 * sixteen * (64 + 512 + 32) / 1500 for n in window)
+    static = ours.OctavoCache(config, "i8", max_cache_len=1600)
+    with torch.inference_mode():
+        model(ids, past_key_values=static)
+        before = static.nbytes
+        with pytest.raises(octavo.InvalidArgument, match="max_cache_len 1600"):
+            model(ids[:, :200], past_key_values=static)
+        model(ids[:, :90], past_key_values=static)
+    assert static.nbytes == before and static.get_seq_length() == 1590 and static.get_max_length() == 1600
+
+
+# ---- conventions, one attention at a time ------------------------------------------------------------------------------
+
+def module(**more):
+    return types.SimpleNamespace(is_causal=True, training=False, layer_idx=0, **more)
+
+
+def one_layer(window, kv="f32", **more):
+    types_ = ["sliding_attention" if window else "full_attention"]
+    config = transformers.Qwen3Config(**{**SMALL, "num_hidden_layers": 1}, use_sliding_window=bool(window), sliding_window=window or None, layer_types=types_)
+    return ours.OctavoCache(config, kv, **more)
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, 16])
+@pytest.mark.parametrize("stored", [True, False])
+def test_b1_which_keys_are_seen(window, stored):
+    """Key t has V = the t-th unit vector and all scores are equal: the output names the keys."""
+    n, dim = 48, 64
+    k = torch.zeros(1, 1, n, dim)
+    v = torch.eye(n, dim)[None, None]
+    q = torch.randn(1, 2, n, dim)
+    fn = transformers.masking_utils.sliding_window_causal_mask_function(window) if window else transformers.masking_utils.causal_mask_function
+    want = np.array([[fn(0, 0, torch.tensor(i), torch.tensor(j)).item() for j in range(n)] for i in range(n)])
+    got = []
+    cache = one_layer(window) if stored else None
+    for a, b in ((0, 20), (20, 21), (21, 48)):
+        visible = ours.attention_mask(1, b - a, b, a, 0, fn, torch.ones(1, b))
+        keys, values = cache.update(k[:, :, a:b], v[:, :, a:b], 0) if stored else (k[:, :, :b], v[:, :, :b])
+        got.append(ours.attention(module(), q[:, :, a:b], keys, values, visible, scaling=1.0)[0])
+    got = torch.cat(got, 1)[0, :, :, :n].numpy()
+    for h in range(2):
+        assert np.array_equal(got[:, h] > 0, want)
+        np.testing.assert_allclose(got[:, h].sum(-1), 1, atol=1e-5)
+
+
+def test_a1_a3_scales_of_a_layer_serve_write_and_read():
+    torch.manual_seed(1)
+    k, v, q = torch.randn(1, 1, 40, 64), torch.randn(1, 1, 40, 64), torch.randn(1, 2, 1, 64)
+    form = octavo.KVFormat("e4m3fn", "layer")
+    outs = {}
+    for scale in (0.07, 1.0, 0.07 / 16):
+        cache = one_layer(0, (form, form), scales=[(scale, 2 * scale)])
+        keys, values = cache.update(k, v, 0)
+        outs[scale] = ours.attention(module(), torch.cat((torch.zeros(1, 2, 39, 64), q), 2), keys, values, None)[0][:, -1]
+        pages = cache.layers[0].pages.parts
+        assert np.array_equal(pages["k"].view(-1, 1, 64)[:40].numpy(), octavo.quantize(k[0].transpose(0, 1).numpy(), "e4m3fn", scale))
+        assert np.array_equal(pages["v"].view(-1, 1, 64)[:40].numpy(), octavo.quantize(v[0].transpose(0, 1).numpy(), "e4m3fn", 2 * scale))
+    assert not torch.equal(outs[0.07], outs[1.0])
+    want = torch.nn.functional.scaled_dot_product_attention(q, k.expand(1, 2, -1, -1), v.expand(1, 2, -1, -1))[:, :, 0]
+    assert (outs[0.07] - want).norm() < 0.06 * want.norm() < (outs[0.07 / 16] - want).norm()   # the last saturates
+
+
+def test_d5_padding_is_stored_nowhere():
+    cache = one_layer(0, "f32", max_cache_len=32)
+    k, v, q = torch.randn(2, 1, 9, 64), torch.randn(2, 1, 9, 64), torch.randn(2, 2, 9, 64)
+    mask = torch.ones(2, 9)
+    mask[1, :4] = 0
+    k[1, :, :4] = v[1, :, :4] = float("nan")
+    keys, values = cache.update(k, v, 0)
+    pages = cache.layers[0].pages.parts["k"]
+    pages.fill_(123.0)
+    out, _ = ours.attention(module(), q, keys, values, ours.attention_mask(2, 9, 9, 0, 0, transformers.masking_utils.causal_mask_function, mask))
+    assert int((pages != 123.0).any(-1).sum()) == 9 + 5
+    assert (out[1, :4] == 0).all() and out.isfinite().all()
+
+
+# ---- what generate() does with a cache --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_beams_share_pages(name):
+    ids, mask = prompt()
+    more = dict(num_beams=3, num_return_sequences=2)
+    want = generate(build(name, "eager"), ids, mask, **more)
+    model = build(name)
+    got = generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config, "f32"), **more)
+    assert torch.equal(got.sequences, want.sequences)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_drafts_are_taken_back(name):
+    model = build(name)
+    ids = torch.tensor([[5, 6, 7, 8, 9] * 6])
+    mask = torch.ones_like(ids)
+    want = generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config, "f32"))
+    got = generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config, "f32"), prompt_lookup_num_tokens=4)
+    assert torch.equal(got.sequences, want.sequences)
+
+
+def test_a_cache_starts_anew_and_goes_with_its_last_name():
+    model = build("gemma3")
+    ids, mask = prompt()
+    cache = ours.OctavoCache(model.config, "i8")
+    first = generate(model, ids, mask, past_key_values=cache)
+    cache.reset()
+    assert cache.get_seq_length() == 0
+    judge(generate(model, ids, mask, past_key_values=cache), first, 0)
+    page = weakref.ref(cache.layers[0].pages)
+    del cache, first
+    assert page() is None
+
+
+def test_what_is_not_there_is_said():
+    model = build("llama", "eager")
+    ids, mask = prompt()
+    with pytest.raises(NotImplementedError, match="attn_implementation=\"octavo\""):
+        generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config))
+    model = build("llama")
+    with pytest.raises(NotImplementedError, match="not differentiable"):
+        model(ids)
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="two-dimensional"):
+        model(ids, attention_mask=torch.zeros(3, 1, 40, 40))
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="asks for the mask"):
+        model(ids, position_ids=torch.arange(40).remainder(20)[None].expand(3, -1), use_cache=False)   # packed sequences
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="between others"):
+        build("gemma3")(ids, attention_mask=prompt(hole=True)[1])
+    with pytest.raises(NotImplementedError, match="linear_attention"):
+        ours.OctavoCache(transformers.Qwen3NextConfig(num_hidden_layers=4))
+    with pytest.raises(octavo.InvalidArgument, match="must be one of i8"):
+        ours.OctavoCache(model.config, "int4")
+
+
+def test_the_block_of_the_page_runs(tmp_path, capsys):
+    with open(os.path.join(ROOT, "doc", "TRANSFORMERS.md"), encoding="utf-8") as file:
+        block = re.search(r"^```py\n(.*?)^```$", file.read(), re.M | re.S).group(1)
+    build("llama").save_pretrained(tmp_path)
+    exec(block, dict(checkpoint=tmp_path, ids=prompt()[0][:, :20].clamp(3)))
+    assert "51 tokens of 3 sequences in" in capsys.readouterr().out
+
+
+# ---- real weights -----------------------------------------------------------------------------------------------------
+
+FILES = {"SmolLM2": "SmolLM2-135M-Instruct.Q4_1.gguf", "Gemma 3": "gemma-3-270m-q4_k_m.gguf"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_real_weights(name):
+    folder = os.environ.get("OCTAVO_TEST_MODELS", os.path.join(ROOT, "build", "models"))
+    if not os.path.exists(os.path.join(folder, FILES[name])):
+        pytest.skip(f"no {FILES[name]} in {folder} (tools/setup/models.sh)")
+    more = dict(gguf_file=FILES[name])
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **more)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **more).eval()
+    with open(os.path.join(ROOT, "doc", "NUMERICS.md"), encoding="utf-8") as file:
+        ids = tokenizer(file.read(), return_tensors="pt").input_ids[:, :700]   # past Gemma's window of 512
+    start = ids[:, :600]
+    with torch.inference_mode():
+        want = model(ids).logits.log_softmax(-1)
+        plain = generate(model, start, torch.ones_like(start), new=24)
+        model.set_attn_implementation("octavo")
+        judge(generate(model, start, torch.ones_like(start), new=24, past_key_values=ours.OctavoCache(model.config, "f32")), plain, 1e-3)
+        worst = {}
+        for kv in ("f32", "i8", "e4m3"):
+            cache = ours.OctavoCache(model.config, kv)
+            got = torch.cat([model(ids[:, a:b], past_key_values=cache).logits for a, b in ((0, 650), (650, 651), (651, 700))], 1).log_softmax(-1)
+            worst[kv] = (want.exp() * (want - got)).sum(-1).mean().item()
+    print(name, "mean KL to eager f32:", {k: f"{v:.1e}" for k, v in worst.items()})
+    assert abs(worst["f32"]) < 1e-6 and worst["i8"] < 2e-3 and worst["e4m3"] < 2e-2 and worst["i8"] < worst["e4m3"]
