@@ -42,7 +42,7 @@ static const app_flag flags[] = {
     { "--parts", "N", APP_COUNT, OPTION(parts), 1, 1024, false, "partial results that a merge merges (8)" },
     { "-t, --threads", "LIST", APP_TEXT, OPTION(threads), 0, 0, false, "threads (the machine's cores)" },
     { "-r, --repetitions", "N", APP_COUNT, OPTION(n_rounds), 1, BENCH_ROUNDS_MAX, false, "rounds in which all of a row's contenders take turns; medians count (7)" },
-    { "--force", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "use these variants or fail: attn_decode.avx2,attn_extend.scalar" },
+    { "--force", "NAMES", APP_TEXT, OPTION(force), 0, 0, false, "use these variants or fail: attn_decode.avx2,attn_extend.scalar; not of kv_write or attn_merge" },
     { "--deny", "NAMES", APP_TEXT, OPTION(deny), 0, 0, false, "never use these" },
     { "--all-variants", NULL, APP_SWITCH, OPTION(all_variants), 0, 0, false, "a row for every variant that can do it, the chosen one first" },
     { "--peers", "ggml", APP_CHOICE, OPTION(peers), 0, 0, false, "rows for ggml's CPU flash attention as well, in turns with ours" },
@@ -113,6 +113,11 @@ static int read_lists(attn_bench *b)
     char cores[16];
     (void)snprintf(cores, sizeof(cores), "%u", oct__threads_usable_cpus());
     int code = read_ops(b);
+    for (uint32_t i = 0; i < b->n_ops && code == APP_OK && (o->force != NULL || o->deny != NULL || o->all_variants); i++) {
+        if (b->ops[i] == BENCH_WRITE || b->ops[i] == BENCH_MERGE) {
+            code = app_arguments_complain(c, "--force, --deny and --all-variants are for attn_decode and attn_extend: a program can't say which variant of %s runs", bench_op_name(b->ops[i]));
+        }
+    }
     const struct { const char *flag, *text; uint32_t min, max; bench_counts *list; } counts[] = {
         { "--batch", o->batch, 1, 1 << 16, &b->batch },
         { "--q-len", o->q_len != NULL ? o->q_len : "0", o->q_len != NULL, 1 << 20, &b->q_len },
