@@ -4,7 +4,7 @@
 #include "apps/bench/bench.h"
 #include "apps/output.h"
 
-static const app_command *const benches[] = { &app_command_bench_attn, &app_command_bench_model, &app_command_bench_regret, &app_command_bench_steps };
+static const app_command *const benches[] = { &app_command_bench_attn, &app_command_bench_model, &app_command_bench_regret, &app_command_bench_serve, &app_command_bench_steps };
 enum { N_BENCHES = sizeof(benches) / sizeof(benches[0]), PREFIX = sizeof("bench ") - 1 };
 
 const app_command *app_bench_find(const char *name)
@@ -42,7 +42,7 @@ static int run(const app_command *command, int argc, char **argv)
     if (argc > 0) {
         return app_arguments_complain(command, "there is no benchmark '%.60s'", argv[0]);
     }
-    return app_arguments_complain(command, "say which: attn, regret, steps or model");
+    return app_arguments_complain(command, "say which: attn, regret, serve, steps or model");
 }
 
 const app_command app_command_bench = {

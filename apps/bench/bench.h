@@ -4,7 +4,7 @@
 
 #include "apps/command.h"
 
-extern const app_command app_command_bench_attn, app_command_bench_model, app_command_bench_regret, app_command_bench_steps;
+extern const app_command app_command_bench_attn, app_command_bench_model, app_command_bench_regret, app_command_bench_serve, app_command_bench_steps;
 
 /* "attn"; NULL for none. */
 const app_command *app_bench_find(const char *name);
