@@ -118,8 +118,8 @@ AVX512_INLINE __m512i avx512_divide64_bf16(const __m512i raw[2], const avx512_by
     return avx512_fit64(y, raw, avx512_mini_base(dtype, 0), dtype, true);
 }
 
-/* Codes of 64 elements over a scale, of which none saturates. */
-AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, const uint32_t dtype)
+/* Codes of 64 elements over a scale, of which none saturates. in_pairs: as for avx512_fit64. */
+AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, const uint32_t dtype, const bool in_pairs)
 {
     const __m512 fixed = _mm512_mul_ps(by->reciprocal, _mm512_set1_ps(65536.0f)); /* 16 bits behind the point */
     __m512 y[4];
@@ -133,7 +133,7 @@ AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, co
                 const __m512 product = _mm512_mul_ps(x[2 * i + j], dtype == OCT_DTYPE_I8 ? fixed : by->reciprocal);
                 z[j] = dtype == OCT_DTYPE_I8 ? _mm512_add_epi32(_mm512_cvtps_epi32(product), _mm512_set1_epi32(0x8000)) : _mm512_castps_si512(product);
             }
-            avx512_halves(z[0], z[1], false, &words[i], &rest[i]);
+            avx512_halves(z[0], z[1], in_pairs, &words[i], &rest[i]);
         }
         if (!avx512_is_near(rest[0], rest[1])) {
             if (dtype == OCT_DTYPE_I8) {
@@ -148,7 +148,7 @@ AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, co
     {
         y[i] = _mm512_div_ps(x[i], by->scale);
     }
-    return avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, false);
+    return avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, in_pairs);
 }
 
 /* Codes of 64 quotients; clamps. */
@@ -216,7 +216,7 @@ AVX512_INLINE uint32_t avx512_encode_chunk(uint8_t *to, const float *x, uint32_t
     }
     if (size == 1) {
         if (divisor == AVX512_FIT_ONE) {
-            out[0] = avx512_divide64(y, by, dtype);
+            out[0] = avx512_divide64(y, by, dtype, false);
         } else {
             out[0] = fits ? avx512_fit64(y, NULL, avx512_mini_base(dtype, 0), dtype, false) : avx512_clamp64(y, dtype);
         }

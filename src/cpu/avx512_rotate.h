@@ -51,6 +51,84 @@ AVX512_INLINE __m512i avx512_rotate_block(float *to, const uint8_t *from, __m512
     return largest;
 }
 
+/* The same of bf16, whose words need no shuffle to become floats where the even elements go to one register and the odd ones to the next: of each 32
+ * of the result the even elements come first. The first step lies between registers then, and the others are as they were. n: even. */
+AVX512_INLINE __m512i avx512_rotate_pairs(float *to, const uint8_t *from, __m512 norm, __m512i largest, const uint32_t n)
+{
+    __m512 x[16];
+    AVX512_UNROLL for (uint32_t i = 0; i < n; i += 2)
+    {
+        const __m512i words = _mm512_loadu_si512(from + 32 * i);
+        const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+        const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int32_t)0xFFFF0000)));
+        x[i] = avx512_rotate_lanes(_mm512_add_ps(even, odd), true);
+        x[i + 1] = avx512_rotate_lanes(_mm512_sub_ps(even, odd), true);
+    }
+    AVX512_UNROLL for (uint32_t step = 2; step < n; step *= 2)
+    {
+        AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+        {
+            if ((i & step) == 0) {
+                const __m512 a = x[i], b = x[i + step];
+                x[i] = _mm512_add_ps(a, b);
+                x[i + step] = _mm512_sub_ps(a, b);
+            }
+        }
+    }
+    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+    {
+        x[i] = _mm512_mul_ps(x[i], norm);
+        _mm512_store_ps(to + 16 * i, x[i]);
+        largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(x[i])));
+    }
+    return largest;
+}
+
+/* Blocks of n registers. */
+AVX512_INLINE __m512i avx512_rotate_blocks(float *to, const uint8_t *from, uint32_t dim, const uint32_t n, __m512 norm, const avx512_kind kind)
+{
+    __m512i largest = _mm512_setzero_si512();
+    for (uint32_t at = 0; at < dim; at += 16 * n) {
+        const uint8_t *source = from + at * avx512_size(kind);
+        largest = kind == AVX512_BF16 ? avx512_rotate_pairs(to + at, source, norm, largest, n) : avx512_rotate_block(to + at, source, norm, largest, n, kind);
+    }
+    return largest;
+}
+
+/* Maxima over lanes of 16 registers, each in its own lane. */
+AVX512_INLINE __m512i avx512_largest16(const __m512i *x)
+{
+    __m512i y[4];
+    AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
+    {
+        const __m512i a = x[4 * i], b = x[4 * i + 1], c = x[4 * i + 2], d = x[4 * i + 3];
+        const __m512i ab = _mm512_max_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        const __m512i cd = _mm512_max_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+        y[i] = _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    }
+    const __m512i low = _mm512_max_epi32(_mm512_shuffle_i32x4(y[0], y[1], 0x88), _mm512_shuffle_i32x4(y[0], y[1], 0xDD));
+    const __m512i high = _mm512_max_epi32(_mm512_shuffle_i32x4(y[2], y[3], 0x88), _mm512_shuffle_i32x4(y[2], y[3], 0xDD));
+    return _mm512_max_epi32(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xDD));
+}
+
+/* n <= 16 vectors of dim, a multiple of 64 whose block is at most 256, each to `to` + its number times dim; bf16 in pairs. Returns their largest
+ * magnitudes, 0 past n. */
+AVX512_INLINE __m512 avx512_rotate_heads(float *to, const uint8_t *from, int64_t step, uint32_t n, uint32_t dim, const avx512_kind kind)
+{
+    const uint32_t block = (uint32_t)oct__hadamard_block(dim);
+    const __m512 norm = _mm512_set1_ps(oct__hadamard_norm(block));
+    __m512i largest[16];
+    for (uint32_t i = 0; i < n; i++, to += dim, from += step) {
+        largest[i] = block == 64    ? avx512_rotate_blocks(to, from, dim, 4, norm, kind)
+                     : block == 128 ? avx512_rotate_blocks(to, from, dim, 8, norm, kind)
+                                    : avx512_rotate_blocks(to, from, dim, 16, norm, kind);
+    }
+    for (uint32_t i = n; i < 16; i++) {
+        largest[i] = _mm512_setzero_si512();
+    }
+    return _mm512_castsi512_ps(avx512_largest16(largest));
+}
+
 /* to = the transform of from[dim], dim a multiple of 8; to: 64-byte aligned, room for dim rounded up to 16. Returns the largest magnitude of
  * the result, infinity or NaN when there is one among them or in the source. */
 AVX512_INLINE float avx512_rotate(float *to, const uint8_t *from, uint32_t dim, const avx512_kind kind)

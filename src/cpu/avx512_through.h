@@ -105,7 +105,7 @@ AVX512_INLINE float avx512_through(const avx512_heads *h, uint32_t head, const a
         } else if (!is_copy) {
             switch (to_size) {
             case 1:
-                out[0] = is_scaled ? avx512_divide64(y, &by, dtype) : avx512_fit64(y, NULL, base, dtype, false);
+                out[0] = is_scaled ? avx512_divide64(y, &by, dtype, false) : avx512_fit64(y, NULL, base, dtype, false);
                 break;
             case 2:
                 out[0] = dtype == OCT_DTYPE_BF16 ? avx512_encode_bf16(y[0], y[1]) : avx512_encode_f16(y[0], y[1]);
@@ -128,6 +128,24 @@ AVX512_INLINE float avx512_through(const avx512_heads *h, uint32_t head, const a
         }
     }
     return size == 2 ? avx512_largest_word(largest, kind) : oct__f32_of_bits((uint32_t)_mm512_reduce_max_epi32(largest));
+}
+
+/* Encodes floats that lie one vector behind the other, dim by dim; in_pairs: as avx512_rotate_pairs leaves them. None saturates. */
+AVX512_INLINE void avx512_encode_heads(const avx512_heads *h, const float *x, const bool in_pairs, const uint32_t dtype)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        const avx512_by by = { _mm512_set1_ps(h->scale[i]), _mm512_set1_ps(h->reciprocal != NULL ? h->reciprocal[i] : 0.0f), h->reciprocal != NULL };
+        uint8_t *to = h->to + i * h->to_step;
+        for (uint32_t d = 0; d < h->dim; d += 64, x += 64, to += 64) {
+            const __m512 y[4] = { _mm512_load_ps(x), _mm512_load_ps(x + 16), _mm512_load_ps(x + 32), _mm512_load_ps(x + 48) };
+            const __m512i codes = avx512_divide64(y, &by, dtype, in_pairs);
+            if (h->is_streamed) {
+                _mm512_stream_si512((__m512i *)(void *)to, codes);
+            } else {
+                _mm512_storeu_si512(to, codes);
+            }
+        }
+    }
 }
 
 /* All of them. */
