@@ -67,8 +67,10 @@ fi
 if [ $sanitize = yes ]; then
   for tool in memcheck synccheck initcheck racecheck; do
     few=(random=5 seed=40 writes=3)
-    [ $tool != racecheck ] || few=(random=2 seed=9100 writes=2)   # ten times as slow
-    run compute-sanitizer --error-exitcode 1 --target-processes all --tool $tool "$out/tests/api_device/api_device_parity" cuda "${few[@]}" rows=all
+    but=()
+    # Ten times as slow; and of a barrier at which one lane arrives for its warp, as in Hopper's extend, it sees that lane alone (doc/KERNELS.md).
+    [ $tool != racecheck ] || few=(random=2 seed=9100 writes=2) but=(--kernel-name-exclude kernel_substring=attn_extend_sm90a)
+    run compute-sanitizer --error-exitcode 1 --target-processes all --tool $tool "${but[@]}" "$out/tests/api_device/api_device_parity" cuda "${few[@]}" rows=all
   done
 fi
 if [ $failed -gt 0 ]; then
