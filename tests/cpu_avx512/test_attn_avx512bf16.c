@@ -29,11 +29,18 @@ static void test_unseen_bytes(void **state)
     tile_test_unseen_bytes(ways, N_WAYS, MACHINE_SEEDS(900));
 }
 
+static void test_heads_alone(void **state)
+{
+    (void)state;
+    const tile_way few[] = { ways[0] };
+    tile_test_heads_alone(few, 1, 64);
+}
+
 int main(void)
 {
     if (!machine_has(MACHINE_AVX512_BF16)) {
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_heads_alone) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,11 +88,18 @@ static void test_tail_of_small_weights(void **state)
     check_tail(many_word, many_scratch_word, 20);
 }
 
+static void test_heads_alone(void **state)
+{
+    (void)state;
+    const tile_way few[] = { ways[0], ways[2] };
+    tile_test_heads_alone(few, 2, 64);
+}
+
 int main(void)
 {
     if (!machine_has(MACHINE_AVX512_VNNI)) {
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_tail_of_small_weights) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_heads_alone), cmocka_unit_test(test_tail_of_small_weights) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

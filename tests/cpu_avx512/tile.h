@@ -369,4 +369,51 @@ static inline void tile_test_unseen_bytes(const tile_way *ways, uint32_t n_ways,
     assert_true(n_tried > n_seeds / 3);
 }
 
+/* A head by itself has the bits that it has among others, whatever group it was taken in. ways: of few. */
+static inline void tile_test_heads_alone(const tile_way *ways, uint32_t n_ways, uint64_t n_seeds)
+{
+    uint32_t n_heads_met[9] = { 0 };
+    for (uint64_t seed = 1; seed <= n_seeds; seed++) {
+        const tile_way *w = &ways[seed % n_ways];
+        problem p;
+        problem_make(&p, seed * UINT64_C(0xBF58476D1CE4E5B9), w);
+        problem_fill(&p);
+        oct__attn_tile *t = &p.tile;
+        const uint32_t n_heads = t->n_heads, n = t->n_rows * n_heads, dim = p.spec.dim_v;
+        float *o = rig_alloc((size_t)n * t->o_stride * sizeof(float)), *m = rig_alloc(n * sizeof(float)), *z = rig_alloc(n * sizeof(float));
+        float *q = rig_alloc((size_t)t->n_rows * t->q_stride * sizeof(float));
+        const float *const all_q = t->q;
+        run(&p, w->attn, w->scratch);
+        memcpy(o, p.o, (size_t)n * t->o_stride * sizeof(float));
+        memcpy(m, p.m, n * sizeof(float));
+        memcpy(z, p.z, n * sizeof(float));
+        n_heads_met[n_heads < 8 ? n_heads : 8]++;
+        t->n_heads = 1;
+        t->q = q;
+        for (uint32_t h = 0; h < n_heads; h++) {
+            for (uint32_t r = 0; r < t->n_rows; r++) {
+                memcpy(q + r * t->q_stride, all_q + (r * n_heads + h) * t->q_stride, (size_t)t->q_stride * sizeof(float));
+            }
+            run(&p, w->attn, w->scratch);
+            for (uint32_t r = 0; r < t->n_rows; r++) {
+                const uint32_t i = r * n_heads + h;
+                if (memcmp(p.o + r * t->o_stride, o + i * t->o_stride, dim * sizeof(float)) != 0 || memcmp(&p.m[r], &m[i], 4) != 0 || memcmp(&p.z[r], &z[i], 4) != 0) {
+                    describe(&p, w->name, seed);
+                    fail_msg("row %u of head %u of %u has other bits alone", r, h, n_heads);
+                }
+            }
+        }
+        t->n_heads = n_heads;
+        t->q = all_q;
+        free(o);
+        free(m);
+        free(z);
+        free(q);
+        problem_free(&p);
+    }
+    print_message("tiles of 1 to 7 and of 8 heads and more: %u %u %u %u %u %u %u %u\n", n_heads_met[1], n_heads_met[2], n_heads_met[3], n_heads_met[4],
+                  n_heads_met[5], n_heads_met[6], n_heads_met[7], n_heads_met[8]);
+    assert_true(n_heads_met[3] > 0 && n_heads_met[4] > 0 && n_heads_met[8] > 0);
+}
+
 #endif
