@@ -20,7 +20,13 @@
  *   (another card: floors of 124.6, 33.6)
  *   offsets by shuffle for addresses in shared memory, q before the first copies    151, 49.9   four lanes a row; the same with both waits ahead 155, 50.3
  *   eight lanes a row, kernels of one format, masks in a loop   142, 46.4   two formats in one kernel, each a copy of its own: 160, 58.8: it is cold code
- *   three blocks a multiprocessor for pairs of 256 dims         no faster; early launch (griddepcontrol) neither
+ *   three blocks a multiprocessor for pairs of 256 dims         no faster
+ *   (32/2 x 256 beside them: 64 x 4,096 and 1 x 65,536, floors of 65.7 and 17.5)
+ *   before                                                      142.8, 45.9, 108.0, 49.0
+ *   plain kernels: a fourth of the text                         138.9, 43.3, 87.2, 37.2   some 10 us of the last two were waits for code
+ *   pages as evict_first in L2, so that code and plan stay      145.8, 44.3, 86.9, 36.4   dropped
+ *   static scales before the copies, 8 warps of 256 x 16, early launches, eight warps a finish    142.2, 42.8, 87.8, 30.8   but its finish of few splits was slow
+ *   the next task's q asked for a task ahead                    141.0, 42.3, 87.7, 29.8
  * doc/BENCH.md says what bounds it now.
  *
  * Every warp has a ring of its own (two of them share a key's dims above 128, and add their scores by way of it) and walks over the tasks of the block's part; `heads_a_block` neighbouring head tiles are shared among the four warps of a
@@ -28,6 +34,7 @@
 #ifndef OCT_CUDA_ATTN_DECODE_SM90A_H
 #define OCT_CUDA_ATTN_DECODE_SM90A_H
 
+#include "cuda/attn_finish_sm90a.h"
 #include "cuda/sm90a_query.h"
 #include "cuda/sm90a_score.h"
 
@@ -198,13 +205,31 @@ DEV uint32_t sm90_sum_stride(const sm90_kind k)
     return k.dim + (8 * (k.dim + 4) * 4 <= k.stage_bytes ? 4 : 0);
 }
 
+/* store_state, whose vectors all begin at 16 bytes. */
+DEV void sm90_store_state(const oct__attn_params *p, int64_t partial, uint32_t head_tile, uint32_t vector, const float *x, float m, float z)
+{
+    const uint32_t dim = p->layer.v.dim, d = tid() % WARP * 8;
+    float *state = state_of(p, partial, head_tile), *last = state + (uint64_t)p->tile_vectors * dim + vector;
+    if (d < dim) {
+        UNROLL
+        for (uint32_t i = 0; i < 8; i += 4) {
+            const u32x4 four = { oct__f32_to_bits(x[i]), oct__f32_to_bits(x[i + 1]), oct__f32_to_bits(x[i + 2]), oct__f32_to_bits(x[i + 3]) };
+            global_store_16(state + (uint64_t)vector * dim + d + i, four);
+        }
+    }
+    if (tid() % WARP == 0) {
+        PUT(*last, m);
+        PUT(last[p->tile_vectors], z);
+    }
+}
+
 /* Adds the sums of the warps of each head tile, in the slots that they consumed last, and hands each row on. All lanes of the block. */
 DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot, const sm90_kind k, sm90_state *state, const float *o)
 {
     const oct__attn_params *p = t->p;
     const uint32_t run = sm90_run(k), groups = k.dim / (8 * run), vectors = k.blocks * 8, stride = sm90_sum_stride(k), dim_v = p->layer.v.dim, half = t->lane * 8 / k.dim;
     const uint32_t ring_bytes = k.stages * k.stage_bytes, n_splits = (uint32_t)GET(sm90_task(t, r)->n_splits), n_rows = (uint32_t)GET(sm90_task(t, r)->n_rows);
-    float *m = (float *)(t->shared + t->at.state), *z = m + SM90_WARPS * vectors;
+    float *m = (float *)(t->shared + t->at.state), *z = m + k.warps * vectors;
     float *own = (float *)(t->shared + t->warp * ring_bytes + free_slot * k.stage_bytes);
     UNROLL
     for (uint32_t b = 0; b < k.blocks; b++) {
@@ -233,7 +258,7 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
         }
         block_sync();
         NO_UNROLL
-        for (uint32_t e = t->warp; e < 8 * p->heads_a_block; e += SM90_WARPS) {
+        for (uint32_t e = t->warp; e < 8 * p->heads_a_block; e += k.warps) {
             const uint32_t head = e % p->heads_a_block, in_block = e / p->heads_a_block, vector = b * 8 + in_block;
             const uint32_t head_tile = t->head_tile - t->head + head;
             const head_cut cut = head_cut_of(p, head_tile);
@@ -243,11 +268,11 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
                 for (uint32_t i = 0; i < ROW_FLOATS; i++) {
                     x[i] = 0.0f;
                 }
-                for (uint32_t w = head * k.halves; w < SM90_WARPS; w += p->heads_a_block * k.halves) {
+                for (uint32_t w = head * k.halves; w < k.warps; w += p->heads_a_block * k.halves) {
                     top = max_f32(top, SGET(m[w * vectors + vector]));
                 }
                 NO_UNROLL
-                for (uint32_t w = head * k.halves; w < SM90_WARPS; w += p->heads_a_block * k.halves) {
+                for (uint32_t w = head * k.halves; w < k.warps; w += p->heads_a_block * k.halves) {
                     const uint32_t its = k.halves == 2 ? w + (half < 2 ? half : 0) : w;
                     const float weight = exp2_fast(SGET(m[w * vectors + vector]) - top);
                     const uint32_t slot = SGET(*sm90_consumed(t, its));
@@ -267,9 +292,10 @@ DEV void sm90_gather(const sm90_warp *t, const sm90_rows *r, uint32_t free_slot,
                 }
                 top = total == 0.0f ? OCT__MINUS_INF : top * 0.693147181f;
                 if (n_splits > 1) {
-                    store_state(p, GET(sm90_task(t, r)->partial), head_tile, vector, x, top, total);
+                    sm90_store_state(p, GET(sm90_task(t, r)->partial), head_tile, vector, x, top, total);
                 } else {
-                    finish_row(p, GET(sm90_task(t, r)->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, top, total);
+                    finish_row_sm90a(p, GET(sm90_task(t, r)->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv,
+                                     warp_shuffle_f32(t->sink, vector % cut.n_heads), t->v_scale, x, top, total, k.is_plain);   /* head is the warp's own */
                 }
             }
         }
@@ -325,7 +351,14 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
         uint32_t raw[16];
         float *spare = (float *)(t->shared + t->warp * k.stages * k.stage_bytes + (slot == 0 ? k.stages - 1 : slot - 1) * k.stage_bytes);
         sm90_take_rows(t, i, &r);
-        if (k.blocks == 1) {
+        if (k.is_plain && i == begin) {
+            if (t->share == 0) {
+                sm90_ask_q(t, &r, sm90_next_q(t, k, t->half), k);
+            }
+            async_commit();
+        } else if (k.is_plain) {
+            ;   /* it is there */
+        } else if (k.blocks == 1) {
             sm90_fetch_q(t, &r, 0, t->half, k, raw);
         } else {   /* too many registers to be held any longer */
             sm90_bring_q(t, &r, spare, q_at, k, &state, raw, q);
@@ -336,15 +369,25 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
                 sm90_issue(t, &stream, k);
             }
         }
-        if (k.blocks == 1) {
+        if (k.is_plain && i == begin) {
+            async_wait(k.stages - 1);
+            block_sync();
+        }
+        if (k.is_plain || k.blocks == 1) {
             sm90_bring_q(t, &r, spare, q_at, k, &state, raw, q);
         }
         UNROLL
         for (uint32_t j = 0; j < k.blocks * k.dim / 4; j++) {
             o[j] = 0.0f;
         }
-        if (oct__sm90a_q_bytes(k.dim, k.blocks * 8) != 0) {
+        if (k.is_plain || oct__sm90a_q_bytes(k.dim, k.blocks * 8) != 0) {
             block_sync();
+        }
+        uint32_t n_tiles = 0;
+        if (k.is_plain && t->share == 0 && i + 1 < end) {   /* long before it is wanted, since it waits behind the requests of all blocks; part of the next tile's group */
+            sm90_rows next;
+            sm90_take_rows(t, i + 1, &next);
+            sm90_ask_q(t, &next, sm90_next_q(t, k, t->half), k);
         }
         NO_UNROLL
         for (int32_t base = (int32_t)((uint32_t)r.key0 / k.keys * k.keys + t->share * k.keys); base < r.key1; base += (int32_t)(sm90_shares(t, k) * k.keys)) {
@@ -366,6 +409,11 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
                 sm90_output_of(t, tile + k.keys * k.dim * k.k_size, s, is_irregular, seen, k, o);
             }
             slot = slot + 1 == k.stages ? 0 : slot + 1;
+            n_tiles++;
+        }
+        if (k.is_plain && n_tiles < k.stages) {   /* else the waits for tiles have seen to it */
+            async_commit();
+            async_wait(0);
         }
         sm90_pair_sync(t, k);   /* the sums go where the other half may still read scores */
         sm90_gather(t, &r, slot == 0 ? k.stages - 1 : slot - 1, k, &state, o);
@@ -376,12 +424,12 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
 
 #define SM90_IS_ONE(k_size, dtype) ((dtype) != 0 || (k_size) == 2)
 
-DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t k_size, const uint32_t v_size, const uint32_t dim, const uint32_t vectors, const uint32_t dtype)
+DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t k_size, const uint32_t v_size, const uint32_t dim, const uint32_t vectors, const uint32_t dtype, const uint32_t is_plain)
 {
     const oct__sm90a_shared at = oct__sm90a_shared_of(k_size, v_size, dim, vectors, SM90_IS_ONE(k_size, dtype), p->heads_a_block);
-    const sm90_kind k = { k_size, v_size, dim > 128 ? 128 : dim, dim > 128 ? 2 : 1, vectors / 8, at.keys, at.stages, at.stage_bytes, dtype };
+    const sm90_kind k = { k_size, v_size, dim > 128 ? 128 : dim, OCT__SM90A_WARPS(dim, vectors), dim > 128 ? 2 : 1, vectors / 8, at.keys, at.stages, at.stage_bytes, dtype, is_plain };
     const oct__dev_layer *layer = &p->layer;
-    const uint32_t n_blocks = p->n_head_tiles / p->heads_a_block, n_work = p->n_parts * n_blocks;
+    const uint32_t n_blocks = p->n_head_tiles / p->heads_a_block, n_work = p->n_parts * n_blocks;   /* parts are at most 2^15 */
     sm90_warp t;
     t.p = p;
     t.warp = tid() / WARP;
@@ -414,16 +462,21 @@ DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
     t.v_page = (uint32_t)v_page;
     t.k_token = (uint32_t)k_token;
     t.v_token = (uint32_t)v_token;
-    t.form = !is_wide ? SM90_NARROW
+    t.form = k.is_plain ? SM90_ALIKE
+             : !is_wide ? SM90_NARROW
              : page >= UINT32_MAX || token >= UINT32_MAX || page * t.n_pages + token * layer->page_size >= UINT32_MAX ? SM90_WIDE
              : k_page != v_page || k_token != v_token ? SM90_NEAR : SM90_ALIKE;
     wait_previous();
     launch_next();
     NO_UNROLL
-    for (uint64_t work = block_id(); work < n_work; work += block_count()) {
-        const uint32_t part = (uint32_t)(work / n_blocks);
-        t.head_tile = (uint32_t)(work % n_blocks) * p->heads_a_block + t.head;
+    for (uint32_t work = (uint32_t)block_id(); work < n_work; work += (uint32_t)block_count()) {
+        const uint32_t part = work / n_blocks;
+        t.head_tile = work % n_blocks * p->heads_a_block + t.head;
         t.cut = head_cut_of(p, t.head_tile);
+        t.q_scale = p->q_scale != 0 ? GET(*p->q_scale) : 1.0f;
+        t.k_scale = static_scale(&layer->k, t.cut.head_kv);
+        t.v_scale = static_scale(&layer->v, t.cut.head_kv);
+        t.sink = p->sink != 0 && t.lane < t.cut.n_heads ? GET(p->sink[t.cut.head0 + t.lane]) : OCT__MINUS_INF;
         t.k_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->k.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->k.head_stride * k_size + t.half * k.dim * k_size +
                                  sm90_own_bytes(&t, k_size, k));
         t.v_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->v.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->v.head_stride * v_size + t.half * k.dim * v_size +
@@ -435,12 +488,57 @@ DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
 /* attn_decode_sm90a_<bits of K>_<bits of V>_<dims>_<vectors>, of all formats of those bits; and of K and V of one format alone: a cold kernel waits for its
  * instructions, and these have a fourth of them. */
 #define SM90_KERNEL_OF(name, k_bits, v_bits, dim, vectors, dtype)                                                                                       \
-    KERNEL(attn_decode_sm90a_##name##_##dim##_##vectors, 128, OCT__SM90A_BLOCKS(k_bits / 8, v_bits / 8, dim, vectors, SM90_IS_ONE(k_bits / 8, dtype)), oct__attn_params)                \
+    KERNEL(attn_decode_sm90a_##name##_##dim##_##vectors, 32 * OCT__SM90A_WARPS(dim, vectors), OCT__SM90A_BLOCKS(k_bits / 8, v_bits / 8, dim, vectors, SM90_IS_ONE(k_bits / 8, dtype)), oct__attn_params)                \
     {                                                                                                                                                    \
         SHARED_DYNAMIC(uint8_t, shared);                                                                                                                 \
-        sm90_blocks(p, shared, k_bits / 8, v_bits / 8, dim, vectors, dtype);                                                                             \
+        sm90_blocks(p, shared, k_bits / 8, v_bits / 8, dim, vectors, dtype, 0);                                                                          \
     }
 #define SM90_KERNEL(k_bits, v_bits, dim, vectors) SM90_KERNEL_OF(k_bits##_##v_bits, k_bits, v_bits, dim, vectors, 0)
+
+/* What oct__dev_sm90a_make_plain has seen of the parameters, as constants. */
+DEV oct__attn_params sm90_plain_params(const oct__attn_params *p, const uint32_t dtype)
+{
+    oct__attn_params own = *p;
+    own.softcap = 0.0f;
+    own.mask = 0;
+    own.out_scale = 0;
+    own.q_dtype = own.out_dtype = OCT_DTYPE_BF16;
+    own.layer.k.dtype = own.layer.v.dtype = dtype;
+    own.layer.v.rotated = 0;
+    if (dtype == OCT_DTYPE_I8) {
+        own.layer.k.scale_mode = own.layer.v.scale_mode = OCT_SCALE_TOKEN_HEAD;
+        own.layer.k.scale_dtype = own.layer.v.scale_dtype = OCT_DTYPE_F32;
+    } else {
+        own.layer.k.rotated = 0;
+        own.layer.k.scale_mode = own.layer.k.scale_mode < OCT_SCALE_LAYER_HEAD ? own.layer.k.scale_mode : OCT_SCALE_LAYER_HEAD;
+        own.layer.v.scale_mode = own.layer.v.scale_mode < OCT_SCALE_LAYER_HEAD ? own.layer.v.scale_mode : OCT_SCALE_LAYER_HEAD;
+    }
+    return own;
+}
+
+/* attn_decode_sm90a_plain_<format>_<dims>_<vectors>: of what is usual, in a fourth of the text. */
+#define SM90_PLAIN_KERNEL(name, size, dim, vectors, dtype)                                                                                               \
+    KERNEL(attn_decode_sm90a_plain_##name##_##dim##_##vectors, 32 * OCT__SM90A_WARPS(dim, vectors), OCT__SM90A_BLOCKS(size, size, dim, vectors, 1), oct__attn_params)                    \
+    {                                                                                                                                                    \
+        SHARED_DYNAMIC(uint8_t, shared);                                                                                                                 \
+        const oct__attn_params own = sm90_plain_params(p, dtype);                                                                                        \
+        sm90_blocks(&own, shared, size, size, dim, vectors, dtype, 1);                                                                                   \
+    }
+SM90_PLAIN_KERNEL(e4m3, 1, 64, 8, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(e4m3, 1, 128, 8, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(e4m3, 1, 128, 16, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(e4m3, 1, 256, 8, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(e4m3, 1, 256, 16, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(i8, 1, 128, 8, OCT_DTYPE_I8)
+SM90_PLAIN_KERNEL(i8, 1, 128, 16, OCT_DTYPE_I8)
+SM90_PLAIN_KERNEL(i8, 1, 256, 8, OCT_DTYPE_I8)
+SM90_PLAIN_KERNEL(i8, 1, 256, 16, OCT_DTYPE_I8)
+SM90_PLAIN_KERNEL(bf16, 2, 64, 8, OCT_DTYPE_BF16)
+SM90_PLAIN_KERNEL(bf16, 2, 128, 8, OCT_DTYPE_BF16)
+SM90_PLAIN_KERNEL(bf16, 2, 128, 16, OCT_DTYPE_BF16)
+SM90_PLAIN_KERNEL(bf16, 2, 256, 8, OCT_DTYPE_BF16)
+SM90_PLAIN_KERNEL(bf16, 2, 256, 16, OCT_DTYPE_BF16)
+
 SM90_KERNEL_OF(e4m3, 8, 8, 64, 8, OCT_DTYPE_E4M3FN)
 SM90_KERNEL_OF(e4m3, 8, 8, 128, 8, OCT_DTYPE_E4M3FN)
 SM90_KERNEL_OF(e4m3, 8, 8, 256, 8, OCT_DTYPE_E4M3FN)

@@ -7,9 +7,11 @@
 
 #include "cuda/simt_sm90a.h"
 #include "device/attn_finish.h"
+#include "device/sm90a.h"
 
-#define FINISH_WARPS 4u
+#define FINISH_WARPS (OCT__FINISH_SM90A_LANES / WARP)
 #define FINISH_FEW 4u         /* splits that a warp merges on its own */
+#define FINISH_QUAD 4u        /* warps that take rows of one tile then */
 #define FINISH_AT_ONCE 4u     /* splits of a lane's turn */
 
 /* A running merge: the lane's eight dims, and the state's maximum and sum. */
@@ -43,31 +45,50 @@ DEV void finish_add(finish_sum *sum, const float *x, float m, float z)
     }
 }
 
-KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
+/* As finish_row, with the sink and V's scale, which whoever calls has asked for long before: behind the requests for K and V they would wait for
+ * microseconds. A plain row is bf16 at multiples of 16 bytes. */
+DEV void finish_row_sm90a(const oct__attn_params *p, int64_t row, uint32_t head, uint32_t head_kv, float sink, float v_scale, float *x, float m, float z,
+                          const uint32_t is_plain)
 {
-    SHARED(float, part_x, FINISH_WARPS * 256);
-    SHARED(float, part_m, FINISH_WARPS);
-    SHARED(float, part_z, FINISH_WARPS);
+    const float lse = finish_values(p, head_kv, sink, v_scale, x, m, z);
+    const uint32_t d = tid() % WARP * 8, out_bytes = element_bytes(p->out_dtype);
+    if (!is_plain) {
+        row_store((uint8_t *)p->out + (row * p->out_row_stride + head * p->out_head_stride) * out_bytes, p->out_dtype, out_bytes, x, p->layer.v.dim,
+                  p->out_scale != 0 ? GET(*p->out_scale) : 1.0f);
+    } else if (d < p->layer.v.dim) {
+        const u32x4 eight = { pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]) };
+        global_store_16((uint8_t *)p->out + (row * p->out_row_stride + head * p->out_head_stride + d) * 2, eight);
+    }
+    finish_lse(p, row, head, lse);
+}
+
+/* part_x: [warps][256]; part_m, part_z: [warps]. All of a block. */
+DEV void finish_blocks(const oct__attn_params *p, float *part_x, float *part_m, float *part_z, const uint32_t is_plain)
+{
     uint32_t waited = 0;
+    launch_next();   /* it waits for this kernel's end, and this one for the decode's */
     const uint32_t dim = p->layer.v.dim, n_vectors_max = p->tile_vectors, warp = tid() / WARP, lane = tid() % WARP;
     const uint32_t lanes = dim <= 128 ? 16 : 32, n_subs = 32 / lanes, sub = lane / lanes, d = lane % lanes * 8;
     const uint64_t stride = oct__dev_state_floats(n_vectors_max, dim) * p->n_head_tiles;   /* from split to split */
     const uint32_t n_groups = GET(p->plan->n_groups[p->op]), n_tiles = n_groups * p->n_head_tiles;
     const uint32_t is_few = GET(p->plan->n_partials[p->op]) <= FINISH_FEW * n_groups;   /* on average: both ways take any number */
-    const uint64_t n_work = (uint64_t)n_tiles * (is_few ? (n_vectors_max + FINISH_WARPS - 1) / FINISH_WARPS : n_vectors_max);
+    const uint32_t at_a_time = is_few ? FINISH_WARPS / FINISH_QUAD : 1;   /* of a block: its quads go their own ways */
+    const uint64_t n_work = (uint64_t)n_tiles * (is_few ? (n_vectors_max + FINISH_QUAD - 1) / FINISH_QUAD : n_vectors_max);
     NO_UNROLL
-    for (uint64_t at = block_id(); at < n_work; at += block_count()) {
+    for (uint64_t at = block_id() * at_a_time + (is_few ? warp / FINISH_QUAD : 0); at < n_work; at += block_count() * at_a_time) {
         const uint32_t work = (uint32_t)at;   /* fixed splits of very long rows are what comes next to 2^32 */
         /* Slices, of which the last ones may be empty, go slowest, so that the blocks share the others evenly. */
         const uint32_t slice = work / n_tiles, head_tile = work % n_tiles % p->n_head_tiles;
         const oct__dev_group *group = p->groups + work % n_tiles / p->n_head_tiles;
         const head_cut cut = head_cut_of(p, head_tile);
         const uint32_t n_splits = (uint32_t)GET(group->n_splits), n_vectors = (uint32_t)GET(group->n_rows) * cut.n_heads;
-        const uint32_t vector = is_few ? slice * FINISH_WARPS + warp : slice;
+        const uint32_t vector = is_few ? slice * FINISH_QUAD + warp % FINISH_QUAD : slice;
         const uint32_t part0 = is_few ? 0 : warp, n_parts = is_few ? FINISH_WARPS : 1, step = FINISH_WARPS * n_subs;
         const float *state = state_of(p, GET(group->partial), head_tile);
+        const uint32_t head = cut.head0 + vector % cut.n_heads;
+        const float sink = p->sink != 0 && vector < n_vectors ? GET(p->sink[head]) : OCT__MINUS_INF, v_scale = static_scale(&p->layer.v, cut.head_kv);
         finish_sum sum = finish_nothing();
-        if (slice * (is_few ? FINISH_WARPS : 1) >= n_vectors) {
+        if (slice * (is_few ? FINISH_QUAD : 1) >= n_vectors) {
             continue;
         }
         if (!waited) {   /* the plan stood before the decode began; its states may still be on their way */
@@ -154,12 +175,32 @@ KERNEL(attn_finish_sm90a, 128, 4, oct__attn_params)
             for (uint32_t i = 0; i < ROW_FLOATS; i++) {
                 x[i] = i < 8 && lane * 8 < dim ? sum.x[i % 8] : 0.0f;
             }
-            finish_row(p, GET(group->row0) + vector / cut.n_heads, cut.head0 + vector % cut.n_heads, cut.head_kv, x, sum.m, sum.z);
+            finish_row_sm90a(p, GET(group->row0) + vector / cut.n_heads, head, cut.head_kv, sink, v_scale, x, sum.m, sum.z, is_plain);
         }
     }
     if (!waited) {   /* no block may end before the decode has: what follows this kernel relies on both */
         wait_previous();
     }
+}
+
+KERNEL(attn_finish_sm90a, OCT__FINISH_SM90A_LANES, 2, oct__attn_params)
+{
+    SHARED(float, part_x, FINISH_WARPS * 256);
+    SHARED(float, part_m, FINISH_WARPS);
+    SHARED(float, part_z, FINISH_WARPS);
+    finish_blocks(p, part_x, part_m, part_z, 0);
+}
+
+/* Of plain outputs (device/launch_sm90a.h): a quarter of the text. */
+KERNEL(attn_finish_sm90a_plain, OCT__FINISH_SM90A_LANES, 2, oct__attn_params)
+{
+    SHARED(float, part_x, FINISH_WARPS * 256);
+    SHARED(float, part_m, FINISH_WARPS);
+    SHARED(float, part_z, FINISH_WARPS);
+    oct__attn_params own = *p;
+    own.layer.v.rotated = 0;
+    own.layer.v.scale_mode = own.layer.v.scale_mode < OCT_SCALE_TOKEN_HEAD ? own.layer.v.scale_mode : OCT_SCALE_TOKEN_HEAD;
+    finish_blocks(&own, part_x, part_m, part_z, 1);
 }
 
 #endif

@@ -13,6 +13,22 @@
 
 typedef unsigned long long address;   /* CUdeviceptr */
 
+/* CUlaunchAttribute and CUlaunchConfig. */
+typedef struct launch_attribute {
+    int id;
+    char padding[4];
+    union {
+        int value;
+        char room[64];
+    } of;
+} launch_attribute;
+typedef struct launch_config {
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream;
+    launch_attribute *attributes;
+    unsigned n_attributes;
+} launch_config;
+
 /* ENTRY(field, symbol, arguments): the driver's functions, as cuda.h of version 13 declares them; each returns a CUresult. A symbol with a
  * version is the one that cuda.h's plain name means; older drivers have it as well. */
 #define ENTRIES(ENTRY)                                                                                                                      \
@@ -41,6 +57,7 @@ typedef unsigned long long address;   /* CUdeviceptr */
     ENTRY(launch, "cuLaunchKernel",                                                                                                         \
           (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,         \
            unsigned shared_bytes, void *stream, void **params, void **extra))                                                               \
+    ENTRY(launch_early, "cuLaunchKernelEx", (const launch_config *config, void *function, void **params, void **extra))                          \
     ENTRY(wait, "cuStreamSynchronize", (void *stream))                                                                                      \
     ENTRY(is_capturing, "cuStreamIsCapturing", (void *stream, int *status))
 
@@ -57,6 +74,7 @@ enum {
     FUNCTION_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
     JIT_ERROR_LOG_BUFFER = 5,
     JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6,
+    ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
     NOT_FOUND = 500,
     MMA_FROM_CAPABILITY = 80            /* tile.h */
 };
@@ -198,6 +216,18 @@ static oct_status cuda_launch(oct__driver *driver, const oct__dev_launch *launch
         void *to;
     } pun = { .from = params };
     void *arguments[] = { pun.to };
+    if (launch->is_early) {
+        launch_attribute early = { .id = ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, .of.value = 1 };
+        const launch_config config = {
+            .grid = { launch->grid_x, launch->grid_y, 1 },
+            .block = { launch->threads, 1, 1 },
+            .shared_bytes = launch->shared_bytes,
+            .stream = stream,
+            .attributes = &early,
+            .n_attributes = 1,
+        };
+        return leave(c, c->launch_early(&config, c->functions[kernel], arguments, NULL));
+    }
     return leave(c, c->launch(c->functions[kernel], launch->grid_x, launch->grid_y, 1, launch->threads, 1, 1, launch->shared_bytes, stream, arguments, NULL));
 }
 

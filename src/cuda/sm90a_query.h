@@ -16,7 +16,7 @@ DEV void sm90_fetch_q(const sm90_warp *t, const sm90_rows *r, uint32_t b, uint32
 {
     const oct__attn_params *p = t->p;
     const uint32_t chunk = 16 / k.k_size;
-    if (!sm90_q_is_wide(p)) {
+    if (!k.is_plain && !sm90_q_is_wide(p)) {
         return;
     }
     const uint32_t vector = b * 8 + t->lane / 4, is_there = vector < sm90_vectors(t, r);
@@ -36,6 +36,46 @@ DEV void sm90_fetch_q(const sm90_warp *t, const sm90_rows *r, uint32_t b, uint32
     }
 }
 
+/* Asks for q of the rows, for the warp's dims and as it is, at `to`: vector v's chunk c of eight at c ^ v % 8 of its row. Of plain kernels. */
+DEV void sm90_ask_q(const sm90_warp *t, const sm90_rows *r, shared_at to, const sm90_kind k)
+{
+    const oct__attn_params *p = t->p;
+    const uint32_t chunks = k.dim / 8, n = sm90_vectors(t, r);
+    const int64_t row0 = GET(sm90_task(t, r)->row0);
+    UNROLL
+    for (uint32_t i = 0; i < k.blocks * 8 * chunks / WARP; i++) {
+        const uint32_t vector = i * (WARP / chunks) + t->lane / chunks, c = t->lane % chunks;
+        const shared_at there = to + (vector * chunks + (c ^ (vector & 7))) * 16;
+        if (vector < n && c * 8 < t->k_dim) {
+            async_load_16(there, (const uint8_t *)p->q + ((row0 + vector / t->cut.n_heads) * p->q_row_stride +
+                                                          (int64_t)(t->cut.head0 + vector % t->cut.n_heads) * p->q_head_stride + t->half * k.dim + c * 8) * 2);
+        } else {
+            const u32x4 none = { 0, 0, 0, 0 };
+            shared_write_16(there, none);
+        }
+    }
+}
+
+DEV shared_at sm90_next_q(const sm90_warp *t, const sm90_kind k, uint32_t half)
+{
+    return shared_at_of(t->shared + t->at.next_q + (t->head * k.halves + half) * k.dim * k.blocks * 16);
+}
+
+/* The lane's own of it, as sm90_fetch_q brings them. */
+DEV void sm90_take_q(const sm90_warp *t, shared_at from, uint32_t b, const sm90_kind k, uint32_t *raw)
+{
+    const uint32_t chunk = 16 / k.k_size, chunks = k.dim / 8, vector = b * 8 + t->lane / 4;
+    UNROLL
+    for (uint32_t i = 0; i < k.dim / 32; i++) {
+        const uint32_t c = ((t->lane % 4 + 4 * (i * 8 / chunk)) * chunk + i * 8 % chunk) / 8;
+        const u32x4 v = shared_read_16(from + (vector * chunks + (c ^ (vector & 7))) * 16);
+        raw[4 * i] = v.x;
+        raw[4 * i + 1] = v.y;
+        raw[4 * i + 2] = v.z;
+        raw[4 * i + 3] = v.w;
+    }
+}
+
 /* The same elements as f32. raw: from sm90_fetch_q; spare: the slot that nobody uses. */
 DEV void sm90_load_q(const sm90_warp *t, const sm90_rows *r, uint32_t block, uint32_t half, const uint32_t *raw, float *spare,
                      const sm90_kind k, float *x)
@@ -44,7 +84,7 @@ DEV void sm90_load_q(const sm90_warp *t, const sm90_rows *r, uint32_t block, uin
     const uint32_t chunk = 16 / k.k_size, eights = k.dim / 32, first = half * k.dim, q_bytes = element_bytes(p->q_dtype);   /* eights of a lane */
     const int64_t row0 = GET(sm90_task(t, r)->row0);
     const int64_t row_bytes = p->q_row_stride * (int64_t)q_bytes, head_bytes = p->q_head_stride * (int64_t)q_bytes;
-    if (sm90_q_is_wide(p)) {
+    if (k.is_plain || sm90_q_is_wide(p)) {
         if (p->q_dtype == OCT_DTYPE_BF16) {
             UNROLL
             for (uint32_t i = 0; i < eights * 4; i++) {
@@ -143,19 +183,25 @@ DEV void sm90_bring_q(const sm90_warp *t, const sm90_rows *r, float *spare, shar
 {
     const oct__attn_params *p = t->p;
     const uint32_t n = k.dim / 4, chunk = 16 / k.k_size, dim = p->layer.k.dim;
-    const float score_scale = p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, t->cut.head_kv) * LOG2_E;
+    const float score_scale = p->sm_scale * t->q_scale * t->k_scale * LOG2_E;
     UNROLL
     for (uint32_t b = 0; b < k.blocks; b++) {
         float x[32], amax = 0.0f;
         uint32_t fetched[16];
-        if (k.blocks == 2) {
+        if (k.is_plain) {
+            sm90_take_q(t, sm90_next_q(t, k, t->half), b, k, fetched);
+        } else if (k.blocks == 2) {
             sm90_fetch_q(t, r, b, t->half, k, fetched);
         }
-        sm90_load_q(t, r, b, t->half, k.blocks == 2 ? fetched : raw, spare, k, x);
+        sm90_load_q(t, r, b, t->half, k.is_plain || k.blocks == 2 ? fetched : raw, spare, k, x);
         if (p->layer.k.rotated && k.halves == 2 && dim == 2 * k.dim) {   /* the rotation's step over both halves */
             uint32_t its[16];
             float y[32];
-            sm90_fetch_q(t, r, b, t->half ^ 1, k, its);
+            if (k.is_plain) {
+                sm90_take_q(t, sm90_next_q(t, k, t->half ^ 1), b, k, its);
+            } else {
+                sm90_fetch_q(t, r, b, t->half ^ 1, k, its);
+            }
             sm90_load_q(t, r, b, t->half ^ 1, its, spare, k, y);
             UNROLL
             for (uint32_t i = 0; i < n; i++) {

@@ -8,7 +8,6 @@
 #include "device/sm90a.h"
 #include "device/tile.h"
 
-#define SM90_WARPS OCT__SM90A_WARPS
 #define SM90_FAR 3e38f              /* minus it: a maximum before any key */
 #define SM90_SLACK 8.0f             /* log2 by which a score may pass the maximum: weights of up to 2^8 are f16 too */
 #define SM90_STAGES_MAX 6u
@@ -20,10 +19,12 @@ enum { SM90_NARROW, SM90_WIDE, SM90_NEAR, SM90_ALIKE };
 typedef struct sm90_kind {
     uint32_t k_size, v_size;        /* bytes of an element */
     uint32_t dim;                   /* most dims of a warp: 64, 128 */
-    uint32_t halves;                /* warps that share a row's dims: 1, or 2 of 128 each */
+    uint32_t warps;                 /* of a block */
+    uint32_t halves;                /* of them that share a row's dims: 1, or 2 of 128 each */
     uint32_t blocks;                /* of 8 vectors */
     uint32_t keys, stages, stage_bytes;
     uint32_t dtype;                 /* of K and V; 0: as the layer says */
+    uint32_t is_plain;              /* for what oct__dev_sm90a_make_plain has seen alone */
 } sm90_kind;
 
 /* What a warp knows for as long as its block lives. */
@@ -42,6 +43,7 @@ typedef struct sm90_warp {
     uint32_t form;                          /* SM90_NARROW to SM90_ALIKE; the strides are in chunks of 16 bytes: */
     uint32_t k_page, k_token, v_page, v_token;
     uint32_t has_scales, has_k_scale, has_v_scale;   /* beside the pages */
+    float q_scale, k_scale, v_scale, sink;  /* of the head tile: static ones; of head `lane` of the tile. Asked for before K and V, looked at after them */
     uint64_t k_chunk, v_chunk;              /* addresses in page 0 of the head's own dims, at the lane's chunk */
 } sm90_warp;
 
@@ -92,7 +94,7 @@ typedef struct sm90_state {
 /* Warps, or pairs of them, of a head tile: four, two or one. */
 DEV uint32_t sm90_shares(const sm90_warp *t, const sm90_kind k)
 {
-    return SM90_WARPS / k.halves >> (t->p->heads_a_block >> 1);
+    return k.warps / k.halves >> (t->p->heads_a_block >> 1);
 }
 
 /* The warp's own places beside its ring, worked out where they are wanted: registers are short. Addresses of K and V of the keys of the next tile, 0 where
@@ -154,7 +156,7 @@ DEV void sm90_find(const sm90_warp *t, sm90_stream *s, const sm90_kind k)
         const uint32_t page_size = t->p->layer.page_size;
         uint32_t index = (uint32_t)key >> (t->page_shift & 31);
         s->token = (uint32_t)key & (page_size - 1);
-        if (t->page_shift == 32) {
+        if (!k.is_plain && t->page_shift == 32) {
             index = (uint32_t)key / page_size;
             s->token = (uint32_t)key % page_size;
         }
@@ -223,16 +225,39 @@ DEV void sm90_copy_near(const sm90_warp *t, uint64_t head, uint32_t at, uint32_t
     }
 }
 
+/* The same of K and V, which are of one size and lie alike. */
+DEV void sm90_copy_alike(const sm90_warp *t, uint32_t at, shared_at to, const sm90_kind k)
+{
+    const uint32_t row_bytes = k.dim * k.k_size, lanes = row_bytes == 64 ? 4 : 8, rows = 32 / lanes, row = t->lane / lanes, chunk = t->lane % lanes;
+    const shared_at own = to + ((row * row_bytes + chunk * 16) ^ (sm90_swizzle(row, row_bytes) * 16));
+    uint32_t from[8];
+    UNROLL
+    for (uint32_t i = 0; i < k.keys / rows; i++) {
+        from[i] = warp_shuffle_u32(at, i * rows + row);
+    }
+    UNROLL
+    for (uint32_t j = 0; j < 2 * (row_bytes / 16 / lanes); j++) {
+        const uint32_t side = j % 2, first = j / 2 * lanes;
+        if ((chunk + first) * 16 < (side == 0 ? t->k_dim : t->v_dim) * k.k_size) {
+            UNROLL
+            for (uint32_t i = 0; i < k.keys / rows; i++) {
+                const shared_at there = (own ^ (sm90_swizzle(i * rows, row_bytes) * 16)) + (side * k.keys + i * rows) * row_bytes + first * 16;
+                async_load_16(there, (const uint8_t *)(uintptr_t)((side == 0 ? t->k_chunk : t->v_chunk) + (uint64_t)from[i] * 16) + first * 16);
+            }
+        }
+    }
+}
+
 /* Some keys are not there, or rows do not begin at 16 bytes: those that are not are zeros, and so is what follows dim in a chunk. */
-DEV void sm90_copy_some(const sm90_warp *t, const sm90_side *s, shared_at to, const uint32_t keys)
+DEV void sm90_copy_some(const sm90_warp *t, const sm90_side *s, shared_at to, const sm90_kind k)
 {
     const uint32_t have = s->dim * s->size, left = s->chunk * 16 < have ? have - s->chunk * 16 : 0, bytes = left < 16 ? left : 16;
     NO_UNROLL
-    for (uint32_t i = 0; i < keys / s->rows; i++) {
+    for (uint32_t i = 0; i < k.keys / s->rows; i++) {
         const uint64_t at = SGET(sm90_key_at(t)[(i * s->rows + s->row) * 2 + s->index]);
         const uint8_t *from = (const uint8_t *)(uintptr_t)(at + s->chunk * 16);
         const shared_at there = sm90_place(s, to, i);
-        if (t->form >= SM90_WIDE) {
+        if (k.is_plain || t->form >= SM90_WIDE) {
             async_load(there, at != 0 && bytes != 0 ? from : (const uint8_t *)s->base, at != 0 ? bytes : 0);
         } else {
             uint32_t word[4] = { 0, 0, 0, 0 };
@@ -261,8 +286,8 @@ DEV void sm90_copy_far(const sm90_warp *t, int32_t page, uint32_t token, uint32_
         SPUT(sm90_key_at(t)[2 * t->lane + 1], is_there ? v_at : 0);
     }
     warp_sync();
-    sm90_copy_some(t, &k_side, to, k.keys);
-    sm90_copy_some(t, &v_side, to + k.keys * k.dim * k.k_size, k.keys);
+    sm90_copy_some(t, &k_side, to, k);
+    sm90_copy_some(t, &v_side, to + k.keys * k.dim * k.k_size, k);
 }
 
 /* Asks for the bytes of the tile found last, into the slot consumed last, and finds the next one. All lanes of the warp. */
@@ -293,8 +318,10 @@ DEV void sm90_issue(const sm90_warp *t, sm90_stream *s, const sm90_kind k)
                 s->v_scale = token_scale(&layer->v, layer->heads, page, token, t->cut.head_kv);
             }
         }
-        if (t->form >= SM90_NEAR && seen == (k.keys == 32 ? ~0u : 0xFFFFu)) {
-            const uint32_t k_at = (uint32_t)page * t->k_page + token * t->k_token;
+        const uint32_t k_at = (uint32_t)page * t->k_page + token * t->k_token;
+        if (k.is_plain && seen == (k.keys == 32 ? ~0u : 0xFFFFu)) {
+            sm90_copy_alike(t, k_at, to, k);
+        } else if (!k.is_plain && t->form >= SM90_NEAR && seen == (k.keys == 32 ? ~0u : 0xFFFFu)) {
             sm90_copy_near(t, t->k_chunk, k_at, t->k_dim, to, k.k_size, k);
             sm90_copy_near(t, t->v_chunk, t->form == SM90_ALIKE ? k_at : (uint32_t)page * t->v_page + token * t->v_token, t->v_dim,
                            to + k.keys * k.dim * k.k_size, k.v_size, k);

@@ -77,7 +77,7 @@ DEV void sm90_scores(const sm90_warp *t, shared_at tile, const uint32_t *q, shar
         }
     }
     UNROLL
-    for (uint32_t i = 0; i < k.blocks * parts * 4; i++) {
+    for (uint32_t i = 0; i < k.blocks * parts * 4 && chains == 2; i++) {
         s[i] += other[i];
     }
 }

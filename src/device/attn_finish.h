@@ -36,12 +36,11 @@ DEV int state_is_empty(float m, float z)
     return z == 0.0f || (m == OCT__MINUS_INF && z == z);
 }
 
-/* x: o of the row in the warp's registers; used up. All lanes of a warp. */
-DEV void finish_row(const oct__attn_params *p, int64_t row, uint32_t head, uint32_t head_kv, float *x, float m, float z)
+/* From o of a row, in the warp's registers, to its values of out; returns its lse. sink: -inf where there is none; v_scale: V's static one. All lanes of a
+ * warp. */
+DEV float finish_values(const oct__attn_params *p, uint32_t head_kv, float sink, float v_scale, float *x, float m, float z)
 {
     const oct__dev_side *v = &p->layer.v;
-    const uint32_t out_bytes = element_bytes(p->out_dtype);
-    const float sink = p->sink != 0 ? GET(p->sink[head]) : OCT__MINUS_INF;
     float lse = sink;
     if (state_is_empty(m, z)) {
         UNROLL
@@ -51,7 +50,7 @@ DEV void finish_row(const oct__attn_params *p, int64_t row, uint32_t head, uint3
     } else {
         const float max = max_f32(sink, m), keep = weight_of(m, max);
         const float total = z * keep + weight_of(sink, max);
-        const float factor = keep / total * static_scale(v, head_kv);
+        const float factor = keep / total * v_scale;
         lse = max + log_f32(total);
         UNROLL
         for (uint32_t i = 0; i < ROW_FLOATS; i++) {
@@ -65,11 +64,26 @@ DEV void finish_row(const oct__attn_params *p, int64_t row, uint32_t head, uint3
             row_rotate(x, v->dim);
         }
     }
-    row_store((uint8_t *)p->out + (row * p->out_row_stride + head * p->out_head_stride) * out_bytes, p->out_dtype, out_bytes, x, v->dim,
-              p->out_scale != 0 ? GET(*p->out_scale) : 1.0f);
+    return lse;
+}
+
+DEV void finish_lse(const oct__attn_params *p, int64_t row, uint32_t head, float lse)
+{
     if (p->lse != 0 && tid() % WARP == 0) {
         PUT(p->lse[row * p->lse_row_stride + head * p->lse_head_stride], lse);
     }
+}
+
+/* x: o of the row in the warp's registers; used up. All lanes of a warp. */
+DEV void finish_row(const oct__attn_params *p, int64_t row, uint32_t head, uint32_t head_kv, float *x, float m, float z)
+{
+    const oct__dev_side *v = &p->layer.v;
+    const uint32_t out_bytes = element_bytes(p->out_dtype);
+    const float sink = p->sink != 0 ? GET(p->sink[head]) : OCT__MINUS_INF;
+    const float lse = finish_values(p, head_kv, sink, static_scale(v, head_kv), x, m, z);
+    row_store((uint8_t *)p->out + (row * p->out_row_stride + head * p->out_head_stride) * out_bytes, p->out_dtype, out_bytes, x, v->dim,
+              p->out_scale != 0 ? GET(*p->out_scale) : 1.0f);
+    finish_lse(p, row, head, lse);
 }
 
 /* The state of a split's head tile. */

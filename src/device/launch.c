@@ -6,6 +6,7 @@
 
 #include "device/extend_sm90a.h"
 #include "device/launch_sm90a.h"
+#include "device/sm90a.h"
 
 enum {
     GRID_X_MAX = 1 << 22,            /* HIP: blocks x lanes of an axis stay below 2^32 */
@@ -433,14 +434,18 @@ void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, 
         p->parts = (const uint32_t *)(const void *)(at + w->parts_at[op]);
         p->n_parts = w->n_parts[op];
         p->heads_a_block = w->heads_a_block[op];
+        attend->is_early = 1;
     }
     uint64_t most = w->n_parts[op] > 0 ? (uint64_t)w->n_blocks[op] * 2 : w->n_blocks[op];
     if (w->n_parts[op] > 0 || oct__dev_is_sm90a_extend(shape->kernel)) {
         finish->kernel = "attn_finish_sm90a";   /* a block a row and head */
+        finish->threads = OCT__FINISH_SM90A_LANES;
+        finish->is_early = 1;
         groups *= shape->tile_vectors;
         most = w->n_parts[op] > 0 ? most : most * FINISHES_PER_BLOCK;
     }
     oct__dev_grid(groups == 0 ? 1 : groups < most ? groups : most, finish);
+    oct__dev_sm90a_make_plain(p, attend, finish);
 }
 
 /* ---- merge ----------------------------------------------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ typedef struct oct__dev_chip {
 typedef struct oct__dev_launch {
     const char *kernel;             /* a name of kernels.def */
     uint32_t grid_x, grid_y, threads, shared_bytes;
+    uint32_t is_early;              /* where the driver can: blocks start once those of the kernel before it have said so (launch_next), and wait for its end themselves */
 } oct__dev_launch;
 
 /* A grid for at least n blocks (n >= 1) whose axes every driver takes; blocks beyond n find nothing to do. */

@@ -125,10 +125,74 @@ const char *oct__dev_sm90a_form(const oct_attn_spec *spec, const char *kernel, u
     return kernel_of_format(spec, vectors, own);
 }
 
+/* ---- plain launches ------------------------------------------------------------------------------------------------------------------- */
+
+/* Rows that begin at multiples of 16 bytes. */
+static bool is_wide(const void *base, int64_t row_stride, int64_t head_stride, uint32_t element_bytes)
+{
+    return (((uint64_t)(uintptr_t)base | ((uint64_t)row_stride | (uint64_t)head_stride) * element_bytes) & 15) == 0;
+}
+
+/* K and V in whole chunks of 16 bytes that lie alike, where 32 bits count them. */
+static bool lie_alike(const oct__dev_layer *layer)
+{
+    const oct__dev_side *k = &layer->k, *v = &layer->v;
+    const uint64_t bytes = bytes_of(k->dtype), page = (uint64_t)k->page_stride * bytes / 16, token = (uint64_t)k->token_stride * bytes / 16;
+    const uint64_t n_pages = layer->n_pages < INT32_MAX ? (uint64_t)layer->n_pages : INT32_MAX;
+    return is_wide(k->base, k->page_stride | k->token_stride, k->head_stride, (uint32_t)bytes) && is_wide(v->base, v->page_stride | v->token_stride, v->head_stride, (uint32_t)bytes) &&
+           (k->dim | v->dim) * bytes % 16 == 0 && k->page_stride == v->page_stride && k->token_stride == v->token_stride && page < UINT32_MAX && token < UINT32_MAX &&
+           page * n_pages + token * layer->page_size < UINT32_MAX;
+}
+
+static bool has_plain_scales(const oct__dev_side *side)
+{
+    return side->dtype == OCT_DTYPE_I8 ? side->scale_mode == OCT_SCALE_TOKEN_HEAD && side->scale_dtype == OCT_DTYPE_F32 : side->scale_mode <= OCT_SCALE_LAYER_HEAD;
+}
+
+void oct__dev_sm90a_make_plain(const oct__attn_params *params, oct__dev_launch *attend, oct__dev_launch *finish)
+{
+    static const char *const plain[][2] = {
+        { "attn_decode_sm90a_e4m3_64_8", "attn_decode_sm90a_plain_e4m3_64_8" },
+        { "attn_decode_sm90a_e4m3_128_8", "attn_decode_sm90a_plain_e4m3_128_8" },
+        { "attn_decode_sm90a_e4m3_128_16", "attn_decode_sm90a_plain_e4m3_128_16" },
+        { "attn_decode_sm90a_e4m3_256_8", "attn_decode_sm90a_plain_e4m3_256_8" },
+        { "attn_decode_sm90a_e4m3_256_16", "attn_decode_sm90a_plain_e4m3_256_16" },
+        { "attn_decode_sm90a_i8_128_8", "attn_decode_sm90a_plain_i8_128_8" },
+        { "attn_decode_sm90a_i8_128_16", "attn_decode_sm90a_plain_i8_128_16" },
+        { "attn_decode_sm90a_i8_256_8", "attn_decode_sm90a_plain_i8_256_8" },
+        { "attn_decode_sm90a_i8_256_16", "attn_decode_sm90a_plain_i8_256_16" },
+        { "attn_decode_sm90a_16_16_64_8", "attn_decode_sm90a_plain_bf16_64_8" },
+        { "attn_decode_sm90a_16_16_128_8", "attn_decode_sm90a_plain_bf16_128_8" },
+        { "attn_decode_sm90a_16_16_128_16", "attn_decode_sm90a_plain_bf16_128_16" },
+        { "attn_decode_sm90a_16_16_256_8", "attn_decode_sm90a_plain_bf16_256_8" },
+        { "attn_decode_sm90a_16_16_256_16", "attn_decode_sm90a_plain_bf16_256_16" },
+    };
+    const oct__dev_layer *layer = &params->layer;
+    const oct__dev_side *k = &layer->k, *v = &layer->v;
+    if (params->out_dtype != OCT_DTYPE_BF16 || params->out_scale != NULL || !is_wide(params->out, params->out_row_stride, params->out_head_stride, 2) || v->rotated ||
+        v->scale_mode == OCT_SCALE_CHANNEL) {
+        return;
+    }
+    if (strcmp(finish->kernel, "attn_finish_sm90a") == 0) {
+        finish->kernel = "attn_finish_sm90a_plain";
+    }
+    if (k->dtype != v->dtype || k->dtype == OCT_DTYPE_F16 || !has_plain_scales(k) || !has_plain_scales(v) || (k->rotated && k->dtype != OCT_DTYPE_I8) || !lie_alike(layer) ||
+        (layer->page_size & (layer->page_size - 1)) != 0 || params->q_dtype != OCT_DTYPE_BF16 || !is_wide(params->q, params->q_row_stride, params->q_head_stride, 2) ||
+        params->softcap != 0.0f || params->mask != NULL) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        if (strcmp(attend->kernel, plain[i][0]) == 0) {
+            attend->kernel = plain[i][1];
+            return;
+        }
+    }
+}
+
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape)
 {
     (void)chip;
-    shape->threads = 32 * OCT__SM90A_WARPS;
+    shape->threads = 32 * OCT__SM90A_WARPS(dims_of(spec), shape->tile_vectors);
     shape->shared_bytes = shared_of(spec, shape->tile_vectors, heads_of(spec, shape)).bytes;
     const uint32_t fit = SHARED_UNIT_BYTES / (shape->shared_bytes + SHARED_BLOCK_BYTES);
     const uint32_t most = OCT__SM90A_BLOCKS(bytes_of(spec->kv.k.dtype), bytes_of(spec->kv.v.dtype), dims_of(spec), shape->tile_vectors, is_one(spec));

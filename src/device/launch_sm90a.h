@@ -15,6 +15,10 @@ bool oct__dev_is_sm90a(const char *kernel);
  * 128 a row is for both tiles. */
 const char *oct__dev_sm90a_form(const oct_attn_spec *spec, const char *kernel, uint32_t *tile_vectors);
 
+/* Puts the kernels in whose text has no more than these parameters ask for, where there are some: they take what is usual (launch_sm90a.c says what), from the
+ * same shape and plan, and give the same bits. */
+void oct__dev_sm90a_make_plain(const oct__attn_params *params, oct__dev_launch *attend, oct__dev_launch *finish);
+
 /* Fills threads, shared_bytes and blocks a unit of a shape whose heads are cut; and for it says parts and heads a block. */
 void oct__dev_sm90a_shape(const oct__dev_chip *chip, const oct_attn_spec *spec, oct__dev_attn_shape *shape);
 void oct__dev_sm90a_parts(const oct__dev_chip *chip, const oct_attn_spec *spec, const oct__dev_attn_shape *shape, uint32_t *n_parts, uint32_t *heads_a_block);

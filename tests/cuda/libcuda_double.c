@@ -209,6 +209,18 @@ API int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigne
                                     : double_launch(function, grid, block, shared_bytes, params[0], stream));
 }
 
+/* CUlaunchConfig, with its one attribute: a kernel that starts early. Here it starts when its turn comes, which it may. */
+struct launch_attribute { int id; char padding[4]; union { int value; char room[64]; } of; };
+struct launch_config { unsigned grid[3], block[3], shared_bytes; void *stream; const struct launch_attribute *attributes; unsigned n_attributes; };
+
+API int cuLaunchKernelEx(const struct launch_config *config, void *function, void **params, void **extra)
+{
+    ON_DEVICE("cuLaunchKernelEx", params == NULL || extra != NULL || config->n_attributes != 1 || config->attributes[0].id != 6 || config->attributes[0].of.value != 1 ||
+                                          double_function_device(function) != double_current()->device
+                                      ? INVALID_VALUE
+                                      : double_launch(function, config->grid, config->block, config->shared_bytes, params[0], config->stream));
+}
+
 API int cuStreamSynchronize(void *stream) { ON_DEVICE("cuStreamSynchronize", double_wait(stream)); }
 
 API int cuStreamIsCapturing(void *stream, int *status) { ON_DEVICE("cuStreamIsCapturing", double_capture_status(stream, status)); }

@@ -178,7 +178,7 @@ static void leaves_the_callers_context(void **state)
     assert_int_equal(vendor.open(&options, &d, NULL), OCT_OK);
     const oct__driver_table *t = d->table;
     const oct__kv_check_params params = { 0 };
-    const oct__dev_launch launch = { "kv_check", 1, 1, 256, 0 }, bad = { "attn_extend", 1, 1, 256, 1 << 30 };
+    const oct__dev_launch launch = { "kv_check", 1, 1, 256, 0, 0 }, bad = { "attn_extend", 1, 1, 256, 1 << 30, 0 };
     const oct__attn_params attention = { 0 };
     assert_int_equal(t->alloc(d, 10, &memory), OCT_OK);
     assert_int_equal(t->copy_in(d, memory, &byte, 1, NULL), OCT_OK);

@@ -155,6 +155,8 @@ static int run_all(device_rig *rig, problem *p, const oct_attn_batch *batch, con
         oct__attn_params params;
         oct__dev_launch attend, finish;
         oct__dev_pack_attn(&p->spec, &packed, args, &w, memory, op, &params, &attend, &finish);
+        rig->attended_by[op] = attend.kernel;
+        rig->finished_by[op] = finish.kernel;
         bad = device_launch(rig, &attend, &params, &report) != SIMT_OK || device_launch(rig, &finish, &params, &report) != SIMT_OK;
     }
     if (bad)

@@ -12,6 +12,7 @@ typedef struct device_rig {
     simt_device *device;
     oct__dev_chip chip;
     const char *written_by;         /* the kernel of the last device_run_write */
+    const char *attended_by[OCT__DEV_OPS], *finished_by[OCT__DEV_OPS];   /* and those of the last device_run_attn */
 } device_rig;
 
 /* A chip of warps of 32 (with 227 KiB of shared memory) or of 64 (with 64 KiB). 0 on success. */

@@ -130,22 +130,24 @@ void driver_refuses_launches(void **state)
     oct__attn_params attention = { 0 };
     uint32_t n_launched = 0;
     for (uint32_t grid_y = 1; grid_y <= 65535; grid_y = grid_y * 2 + 1, n_launched++) {
-        const oct__dev_launch good = { "kv_check", 1, grid_y < 1000 ? grid_y : 65535, 256, 0 };
+        const oct__dev_launch good = { "kv_check", 1, grid_y < 1000 ? grid_y : 65535, 256, 0, 0 };
         if (driver_cases_double != NULL && grid_y >= 100)
             break;   /* 16 million lanes take the executor a minute */
         assert_int_equal(t->launch(d, &good, &params, sizeof params, NULL), OCT_OK);
     }
     assert_true(n_launched >= 6);
     const oct__dev_launch bad[] = {
-        { "kv_chek", 1, 1, 256, 0 },           { "", 1, 1, 256, 0 },      { "kv_check", 1, 1, 128, 0 },        { "kv_check", 1, 1, 0, 0 },
-        { "kv_check", 0, 1, 256, 0 },          { "kv_check", 1, 0, 256, 0 }, { "kv_check", 1, 65536, 256, 0 }, { "kv_check", 1u << 24, 1, 256, 0 },
-        { "kv_check", UINT32_MAX, 1, 256, 0 },
+        { "kv_chek", 1, 1, 256, 0, 0 },           { "", 1, 1, 256, 0, 0 },      { "kv_check", 1, 1, 128, 0, 0 },        { "kv_check", 1, 1, 0, 0, 0 },
+        { "kv_check", 0, 1, 256, 0, 0 },          { "kv_check", 1, 0, 256, 0, 0 }, { "kv_check", 1, 65536, 256, 0, 0 }, { "kv_check", 1u << 24, 1, 256, 0, 0 },
+        { "kv_check", UINT32_MAX, 1, 256, 0, 0 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(t->launch(d, &bad[i], &params, sizeof params, NULL), OCT_INVALID_ARGUMENT);
-    const oct__dev_launch good = { "kv_check", 1, 1, 256, 0 }, greedy = { "attn_extend", 1, 1, 256, d->chip.shared_limit_bytes + 16 };
+    const oct__dev_launch good = { "kv_check", 1, 1, 256, 0, 0 }, early = { "kv_check", 1, 1, 256, 0, 1 };
+    const oct__dev_launch greedy = { "attn_extend", 1, 1, 256, d->chip.shared_limit_bytes + 16, 0 };
     assert_int_equal(t->launch(d, &good, NULL, sizeof params, NULL), OCT_INVALID_ARGUMENT);
     assert_int_equal(t->launch(d, &good, &params, sizeof params - 8, NULL), OCT_INVALID_ARGUMENT);
+    assert_int_equal(t->launch(d, &early, &params, sizeof params, NULL), OCT_OK);
     assert_int_equal(t->launch(d, &greedy, &attention, sizeof attention, NULL), OCT_INVALID_ARGUMENT);
     assert_int_equal(t->launch(d, &good, &params, sizeof params, NULL), OCT_OK);
     assert_int_equal(t->wait(d, NULL), OCT_OK);

@@ -97,7 +97,7 @@ simt_fault simt_launch(simt_device *device, const simt_kernel *kernel, uint32_t 
                        const void *params, simt_report *report)
 {
     oct__driver *d = device->driver;
-    const oct__dev_launch launch = { kernel->name, grid_x, grid_y, kernel->threads, dynamic_shared_bytes };
+    const oct__dev_launch launch = { kernel->name, grid_x, grid_y, kernel->threads, dynamic_shared_bytes, 0 };
     memset(report, 0, sizeof *report);
     oct_status status = d->table->launch(d, &launch, params, kernel->params_bytes, device->stream);
     if (status == OCT_OK)

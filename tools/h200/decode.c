@@ -103,12 +103,14 @@ static void run(const oct__dev_launch *l, const void *params, int is_early)
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------------------------- */
 
+enum { EVERYTHING = 1, DETERMINISTIC = 2 };
+
 typedef struct shape {
     const char *name;
     uint32_t heads_q, heads, dim;
     int n, keys, page;
     uint32_t dtype;
-    int everything;          /* window, sinks, soft cap, lse, scales of each token */
+    int everything;          /* EVERYTHING: window, sinks, soft cap, lse, scales of each token; DETERMINISTIC: fixed splits */
     int mixed;               /* the first sequence has `keys`, the others so many */
     double must, aim;        /* of the issue; 0: none */
 } shape;
@@ -129,7 +131,9 @@ static const shape shapes[] = {
     { "32/8x128 64x4096 bf16", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_BF16, 0, 0, 0, 0 },
     { "32/2x256 64x4096 bf16", 32, 2, 256, 64, 4096, 16, OCT_DTYPE_BF16, 0, 0, 0, 0 },
     { "32/8x64 64x4096", 32, 8, 64, 64, 4096, 16, OCT_DTYPE_E4M3FN, 0, 0, 0, 0 },
-    { "32/8x128 64x4096 all on", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_E4M3FN, 1, 0, 0, 0 },
+    { "32/8x128 64x4096 all on", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_E4M3FN, EVERYTHING, 0, 0, 0 },
+    { "32/8x128 64x4096 determ.", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_E4M3FN, DETERMINISTIC, 0, 0, 0 },
+    { "32/8x128 1x65536 determ.", 32, 8, 128, 1, 65536, 16, OCT_DTYPE_E4M3FN, DETERMINISTIC, 0, 0, 0 },
     { "32/8x128 65536 + 31x128", 32, 8, 128, 32, 65536, 16, OCT_DTYPE_E4M3FN, 0, 128, 0, 0 },
 };
 
@@ -204,8 +208,8 @@ static void attend(void *of, int i)
     layer.v_token_scale = j->scales[1] != 0 ? pointer(j->scales[1] + (address)i * j->scale_bytes) : NULL;
     args.layer = &layer;
     oct__dev_pack_attn(&j->spec, &j->batch, &args, &j->w, j->memory, OCT__DEV_DECODE, &params, &attn, &finish);
-    run(&attn, &params, 0);
-    run(&finish, &params, strcmp(finish.kernel, "attn_finish_sm90a") == 0);
+    run(&attn, &params, (int)attn.is_early);
+    run(&finish, &params, (int)finish.is_early);
 }
 
 static void plan(void *of, int i)
@@ -254,7 +258,7 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats)
 {
     job j, f32;
     const uint32_t size = s->dtype >= OCT_DTYPE_E4M3FN ? 1 : 2;
-    const int is_token = s->dtype == OCT_DTYPE_I8 || s->everything;
+    const int is_token = s->dtype == OCT_DTYPE_I8 || s->everything == EVERYTHING;
     int32_t *lens = calloc((size_t)s->n, sizeof *lens), *rows = calloc((size_t)s->n + 1, sizeof *rows);
     int64_t n_pages = 0, n_keys = 0;
     const int most = (s->keys + s->page - 1) / s->page;
@@ -355,7 +359,8 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats)
     j.args.out = pointer(alloc(n_q * 2));
     j.args.q_head_stride = j.args.out_head_stride = s->dim;
     j.args.q_row_stride = j.args.out_row_stride = (int64_t)s->heads_q * s->dim;
-    if (s->everything) {
+    j.spec.deterministic = s->everything == DETERMINISTIC;
+    if (s->everything == EVERYTHING) {
         float *sink = malloc(s->heads_q * sizeof *sink);
         for (uint32_t i = 0; i < s->heads_q; i++)
             sink[i] = (float)normal();

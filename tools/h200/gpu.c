@@ -134,14 +134,14 @@ void gpu_copy_out(void *to, const void *from, size_t size_bytes)
 void gpu_fill(void *at, unsigned char byte, size_t size_bytes) { MUST(cuMemsetD8Async(address_of(at), byte, size_bytes, stream)); }
 void gpu_wait(void) { MUST(cuStreamSynchronize(stream)); }
 
-void gpu_run(const oct__dev_launch *l, const void *params, int is_early)
+void gpu_run(const oct__dev_launch *l, const void *params)
 {
     void *function;
     char symbol[96];
     union { const void *from; void *to; } pun = { params };
     void *arguments[] = { pun.to };
     attribute early = { EARLY, { 0 }, { 1 } };
-    const config c = { { l->grid_x, l->grid_y, 1 }, { l->threads, 1, 1 }, l->shared_bytes, stream, &early, is_early != 0 };
+    const config c = { { l->grid_x, l->grid_y, 1 }, { l->threads, 1, 1 }, l->shared_bytes, stream, &early, l->is_early != 0 };
     snprintf(symbol, sizeof symbol, "oct__dev_%s", l->kernel);
     MUST(cuModuleGetFunction(&function, module, symbol));
     if (l->shared_bytes > 48 * 1024)

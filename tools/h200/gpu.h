@@ -26,7 +26,7 @@ void gpu_fill(void *at, unsigned char byte, size_t size_bytes);
 void gpu_wait(void);
 
 /* Enqueues one of the library's kernels. early: may begin before the one before it has ended, if its text says so. */
-void gpu_run(const oct__dev_launch *launch, const void *params, int is_early);
+void gpu_run(const oct__dev_launch *launch, const void *params);
 
 /* One call of what is measured, over set i of its operands. */
 typedef void gpu_turn(void *of, int i);

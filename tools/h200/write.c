@@ -95,10 +95,10 @@ static void write_set(void *of, int i)
     }
     if (j->is_quick) {
         oct__dev_pack_kv_write_sm90a(&chip, &a, NULL, &quick, &launch);
-        gpu_run(&launch, &quick, 0);
+        gpu_run(&launch, &quick);
     } else {
         oct__dev_pack_kv_write(&chip, &a, NULL, &plain, &launch);
-        gpu_run(&launch, &plain, 0);
+        gpu_run(&launch, &plain);
     }
 }
 
@@ -274,10 +274,10 @@ static void merge_all(void *of, int i)
     (void)i;
     if (j->is_quick) {
         oct__dev_pack_merge_sm90a(&chip, &j->args, &quick, &launch);
-        gpu_run(&launch, &quick, 0);
+        gpu_run(&launch, &quick);
     } else {
         oct__dev_pack_merge(&chip, &j->args, &plain, &launch);
-        gpu_run(&launch, &plain, 0);
+        gpu_run(&launch, &plain);
     }
 }
 
@@ -336,7 +336,7 @@ static void copy_all(void *of, int i)
     oct__dev_launch launch;
     (void)i;
     oct__dev_pack_measure(&chip, j->from, j->to, j->left, copy_bytes / OCT__MEASURE_STEP, 0, &params, &launch);
-    gpu_run(&launch, &params, 0);
+    gpu_run(&launch, &params);
 }
 
 /* Bytes a second, read and written. */
