@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: wheel check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: wheel engines check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -43,10 +43,18 @@ wheel: release
 	    $$(ls build/release/device/octavo_* >/dev/null 2>&1 && echo "-Ccmake.define.OCTAVO_DEVICE_FROM=$(CURDIR)/build/release/device") .
 	@ls build/wheel/*.whl
 
-# The operators for PyTorch, on a PYTHON that has torch, pytest, ml-dtypes and the wheel: too much to fetch for `make check` (doc/PYTHON.md).
-check-engines:
-	@"$(PYTHON)" -c 'import torch, octavo'   # without them every test would be skipped
-	@for suite in torch transformers; do "$(PYTHON)" -B -m pytest -q -rs -p no:cacheprovider tests/python_$$suite || [ $$? -eq 5 ] || exit 1; done   # 5: all of a suite skipped
+# PyTorch's operators and the plug-ins for transformers and vLLM, on the real engines: on build/engines, which is made when first needed (minutes, 7 GB),
+# or on a PYTHON that has torch, pytest, ml-dtypes and the wheel; what else it lacks is skipped. Too much to fetch for `make check` (doc/PYTHON.md).
+ENGINES := $(if $(filter file,$(origin PYTHON)),build/engines/bin/python,$(PYTHON))
+check-engines: $(if $(filter file,$(origin PYTHON)),engines)
+	@"$(ENGINES)" -c 'import torch, octavo'   # without them every test would be skipped
+	@for suite in torch transformers vllm; do "$(ENGINES)" -B -m pytest -q -rs -p no:cacheprovider tests/python_$$suite || [ $$? -eq 5 ] || exit 1; done   # 5: all of a suite skipped
+
+# build/engines with the package of this tree, and the models of its tests.
+engines: setup wheel
+	@tools/setup/engines.sh
+	@tools/setup/models.sh smollm2 gemma3
+	@build/engines/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$$(ls -t build/wheel/*.whl | head -n1)"
 
 # The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
 check-gpu:
