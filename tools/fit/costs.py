@@ -37,6 +37,7 @@ FIRM, LOOSE = 1.0, 0.02
 NANO = ("item", "few_block", "many_block")
 # Rates of the core that costs are told for, src/plan/cost.c.
 REFERENCE = {"fma_avx2_flops": 118e9, "fma_avx512_flops": 118e9, "dot_bf16_flops": 236e9, "dot_i8_ops": 472e9, "read_memory_bytes": 32e9}
+WEIGHT_MOST = 2.5  # of an error on a machine with few problems: machines count about alike
 SOFT = 0.05  # errors above this share count less than by their square
 
 
@@ -206,12 +207,14 @@ def likely():
 
 def fit(problems, steps=80, begin=None):
     """Levenberg and Marquardt on a soft L1 loss of two kinds of errors: of a row's time, and, which counts more in close races, of its time beside the others'."""
-    rows = [(NAMES.index(k), *p["counts"][k], t, t / min(p["times"].values())) for p in problems for k, t in p["times"].items()]
-    kernel, x, memory, times, beside = (np.array(column_) for column_ in zip(*rows))
+    machines = [p["machine"] for p in problems]
+    share = {m: min((len(problems) / machines.count(m) / len(set(machines))) ** 0.5, WEIGHT_MOST) for m in set(machines)}
+    rows = [(NAMES.index(k), *p["counts"][k], t, t / min(p["times"].values()), share[p["machine"]]) for p in problems for k, t in p["times"].items()]
+    kernel, x, memory, times, beside, share = (np.array(column_) for column_ in zip(*rows))
     sizes = np.array([len(p["times"]) for p in problems])
     heads, group = np.concatenate([[0], np.cumsum(sizes)[:-1]]), np.repeat(np.arange(len(problems)), sizes)
     start, firm = likely()
-    weight, n = 0.3 / np.sqrt(0.02 + beside - 1), len(FEATURES)
+    weight, n = share * 0.3 / np.sqrt(0.02 + beside - 1), len(FEATURES)
     of_kernel = [np.flatnonzero(kernel == i) for i in range(len(NAMES))]
 
     def centred(a):
@@ -223,7 +226,7 @@ def fit(problems, steps=80, begin=None):
     def errors(u):
         work = work_of(u).sum(1)
         e = np.log((work**4 + memory**4) ** 0.25 / times)
-        return np.concatenate([0.3 * e, weight * centred(e), firm * (u - start)])
+        return np.concatenate([0.3 * share * e, weight * centred(e), firm * (u - start)])
 
     def slopes(u):
         each = work_of(u)
@@ -231,7 +234,7 @@ def fit(problems, steps=80, begin=None):
         part, j = each * (work**3 / (work**4 + memory**4))[:, None], np.zeros((len(times), len(u)))
         for i, r in enumerate(of_kernel):
             j[r, i * n:(i + 1) * n] = part[r]
-        return np.concatenate([0.3 * j, weight[:, None] * centred(j), np.diag(firm)])
+        return np.concatenate([0.3 * share[:, None] * j, weight[:, None] * centred(j), np.diag(firm)])
 
     def loss(e):
         return (np.sqrt(1 + (e / SOFT) ** 2) - 1).sum()
