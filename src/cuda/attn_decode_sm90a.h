@@ -27,6 +27,7 @@
  *   pages as evict_first in L2, so that code and plan stay      145.8, 44.3, 86.9, 36.4   dropped
  *   static scales before the copies, 8 warps of 256 x 16, early launches, eight warps a finish    142.2, 42.8, 87.8, 30.8   but its finish of few splits was slow
  *   the next task's q asked for a task ahead                    141.0, 42.3, 87.7, 29.8
+ *   quads of a finish's warps go their own ways where splits are few    137.4, 42.5, 84.0, 30.2
  * doc/BENCH.md says what bounds it now.
  *
  * Every warp has a ring of its own (two of them share a key's dims above 128, and add their scores by way of it) and walks over the tasks of the block's part; `heads_a_block` neighbouring head tiles are shared among the four warps of a
@@ -525,10 +526,13 @@ DEV oct__attn_params sm90_plain_params(const oct__attn_params *p, const uint32_t
         sm90_blocks(&own, shared, size, size, dim, vectors, dtype, 1);                                                                                   \
     }
 SM90_PLAIN_KERNEL(e4m3, 1, 64, 8, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(e4m3, 1, 64, 16, OCT_DTYPE_E4M3FN)
 SM90_PLAIN_KERNEL(e4m3, 1, 128, 8, OCT_DTYPE_E4M3FN)
 SM90_PLAIN_KERNEL(e4m3, 1, 128, 16, OCT_DTYPE_E4M3FN)
 SM90_PLAIN_KERNEL(e4m3, 1, 256, 8, OCT_DTYPE_E4M3FN)
 SM90_PLAIN_KERNEL(e4m3, 1, 256, 16, OCT_DTYPE_E4M3FN)
+SM90_PLAIN_KERNEL(i8, 1, 64, 8, OCT_DTYPE_I8)
+SM90_PLAIN_KERNEL(i8, 1, 64, 16, OCT_DTYPE_I8)
 SM90_PLAIN_KERNEL(i8, 1, 128, 8, OCT_DTYPE_I8)
 SM90_PLAIN_KERNEL(i8, 1, 128, 16, OCT_DTYPE_I8)
 SM90_PLAIN_KERNEL(i8, 1, 256, 8, OCT_DTYPE_I8)

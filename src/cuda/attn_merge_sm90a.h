@@ -34,6 +34,8 @@ KERNEL(attn_merge_sm90a, 128, 8, oct__merge_sm90a_params)
     const oct__merge_params *m = &p->merge;
     const uint32_t team = 1u << p->team_shift, lane = tid() & (team - 1), first = (tid() % WARP) & ~(team - 1);
     const uint64_t n_work = (uint64_t)m->rows * m->heads, teams = 128 >> p->team_shift;
+    wait_previous();
+    launch_next();
     for (uint64_t base = block_id() * teams; base < n_work; base += block_count() * teams) {
         const uint64_t mine = base + (tid() >> p->team_shift);
         const int is_mine = mine < n_work;

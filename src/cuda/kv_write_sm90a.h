@@ -509,6 +509,10 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
 {
     uint64_t token0;
     const writer w = writer_of(p, &token0);
+    if (p->is_early) {
+        wait_previous();
+        launch_next();
+    }
     if (p->refused != 0 && GET(*p->refused) != 0) {
         return;
     }

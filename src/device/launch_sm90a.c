@@ -153,10 +153,13 @@ void oct__dev_sm90a_make_plain(const oct__attn_params *params, oct__dev_launch *
 {
     static const char *const plain[][2] = {
         { "attn_decode_sm90a_e4m3_64_8", "attn_decode_sm90a_plain_e4m3_64_8" },
+        { "attn_decode_sm90a_e4m3_64_16", "attn_decode_sm90a_plain_e4m3_64_16" },
         { "attn_decode_sm90a_e4m3_128_8", "attn_decode_sm90a_plain_e4m3_128_8" },
         { "attn_decode_sm90a_e4m3_128_16", "attn_decode_sm90a_plain_e4m3_128_16" },
         { "attn_decode_sm90a_e4m3_256_8", "attn_decode_sm90a_plain_e4m3_256_8" },
         { "attn_decode_sm90a_e4m3_256_16", "attn_decode_sm90a_plain_e4m3_256_16" },
+        { "attn_decode_sm90a_i8_64_8", "attn_decode_sm90a_plain_i8_64_8" },
+        { "attn_decode_sm90a_i8_64_16", "attn_decode_sm90a_plain_i8_64_16" },
         { "attn_decode_sm90a_i8_128_8", "attn_decode_sm90a_plain_i8_128_8" },
         { "attn_decode_sm90a_i8_128_16", "attn_decode_sm90a_plain_i8_128_16" },
         { "attn_decode_sm90a_i8_256_8", "attn_decode_sm90a_plain_i8_256_8" },

@@ -4,7 +4,10 @@
 #include <string.h>
 
 enum { MERGE_LANES = 128, MERGE_BLOCKS_A_UNIT = 32 };
-enum { ROUNDS_FROM_BLOCKS_A_UNIT = 8 };   /* below it, more blocks hide more than more loads of a lane do */
+enum {
+    ROUNDS_FROM_BLOCKS_A_UNIT = 8,   /* below it, more blocks hide more than more loads of a lane do */
+    EARLY_BLOCKS_A_UNIT = 8
+};
 
 static oct__dev_cut cut_of(const oct_kv_layer *layer)
 {
@@ -112,7 +115,10 @@ bool oct__dev_pack_kv_write_sm90a(const oct__dev_chip *chip, const oct_kv_write_
     if (args->rope != NULL) {
         launch->shared_bytes = oct__write_sm90a_shared_bytes(p->tokens_a_block, args->rope->n_dims);
     }
-    oct__dev_grid((rows + p->rounds - 1) / p->rounds * p->parts, launch);
+    const uint64_t blocks = (rows + p->rounds - 1) / p->rounds * p->parts;
+    oct__dev_grid(blocks, launch);
+    /* Half a microsecond less where a launch is much of it. */
+    launch->is_early = p->is_early = blocks <= (uint64_t)chip->n_units * EARLY_BLOCKS_A_UNIT || strcmp(kernel, "kv_write_sm90a_e4m3") == 0 || strcmp(kernel, "kv_write_sm90a_16") == 0;
     return is_some;
 }
 
@@ -129,7 +135,7 @@ bool oct__dev_pack_merge_sm90a(const oct__dev_chip *chip, const oct_attn_merge_a
     }
     const uint64_t vectors = args->rows > 0 ? (uint64_t)args->rows * args->heads : 0, teams = MERGE_LANES >> params->team_shift;
     const uint64_t blocks = (vectors + teams - 1) / teams, most = (uint64_t)chip->n_units * MERGE_BLOCKS_A_UNIT;
-    *launch = (oct__dev_launch){ .kernel = "attn_merge_sm90a", .threads = MERGE_LANES };
+    *launch = (oct__dev_launch){ .kernel = "attn_merge_sm90a", .threads = MERGE_LANES, .is_early = 1 };
     oct__dev_grid(blocks == 0 ? 1 : blocks < most ? blocks : most, launch);
     return is_some;
 }
