@@ -1,6 +1,8 @@
 """octavo.transformers on real models of transformers: small random ones against eager attention in float32, and the models in build/models where they lie."""
 import os
 import re
+import shutil
+import subprocess
 import types
 import weakref
 
@@ -227,8 +229,20 @@ def test_drafts_are_taken_back(name):
     ids = torch.tensor([[5, 6, 7, 8, 9] * 6])
     mask = torch.ones_like(ids)
     want = generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config, "f32"))
-    got = generate(model, ids, mask, past_key_values=ours.OctavoCache(model.config, "f32"), prompt_lookup_num_tokens=4)
-    assert torch.equal(got.sequences, want.sequences)
+    for most in (None, 64):
+        cache = ours.OctavoCache(model.config, "f32", max_cache_len=most)
+        got = generate(model, ids, mask, past_key_values=cache, prompt_lookup_num_tokens=4)
+        assert torch.equal(got.sequences, want.sequences)
+    long, cache = ids.repeat(1, 22), ours.OctavoCache(model.config, "f32", max_cache_len=700)   # past what a window's pages hold
+    want = generate(model, long, torch.ones_like(long), new=8, past_key_values=ours.OctavoCache(model.config, "f32"))
+    assert torch.equal(generate(model, long, torch.ones_like(long), new=8, past_key_values=cache, prompt_lookup_num_tokens=4).sequences, want.sequences)
+    if name == "gemma3":
+        with torch.inference_mode():
+            cache = ours.OctavoCache(model.config, "f32")
+            model(ids, past_key_values=cache)
+            with pytest.raises(RuntimeError, match="activate_past_recording"):
+                cache.crop(-3)
+            assert {b.length for b in cache.books.values()} == {30}   # all of it or nothing
 
 
 def test_a_cache_starts_anew_and_goes_with_its_last_name():
@@ -239,6 +253,11 @@ def test_a_cache_starts_anew_and_goes_with_its_last_name():
     cache.reset()
     assert cache.get_seq_length() == 0
     judge(generate(model, ids, mask, past_key_values=cache), first, 0)
+    for most in (None, 64):   # for another batch, too
+        cache = ours.OctavoCache(model.config, "i8", max_cache_len=most)
+        generate(model, ids[:2], mask[:2], past_key_values=cache)
+        cache.reset()
+        judge(generate(model, ids, mask, past_key_values=cache), first, 0)
     page = weakref.ref(cache.layers[0].pages)
     del cache, first
     assert page() is None
@@ -256,6 +275,13 @@ def test_what_is_not_there_is_said():
         model(ids, attention_mask=torch.zeros(3, 1, 40, 40))
     with torch.no_grad(), pytest.raises(NotImplementedError, match="asks for the mask"):
         model(ids, position_ids=torch.arange(40).remainder(20)[None].expand(3, -1), use_cache=False)   # packed sequences
+    with torch.no_grad():
+        cache = ours.OctavoCache(model.config)
+        model(ids, attention_mask=mask, past_key_values=cache)
+        with pytest.raises(NotImplementedError, match="has changed"):
+            model(ids[:, -1:], past_key_values=cache)
+        with pytest.raises(NotImplementedError, match="float64"):
+            build("llama").double()(ids)
     with torch.no_grad(), pytest.raises(NotImplementedError, match="between others"):
         build("gemma3")(ids, attention_mask=prompt(hole=True)[1])
     with pytest.raises(NotImplementedError, match="linear_attention"):
@@ -275,28 +301,53 @@ def test_the_block_of_the_page_runs(tmp_path, capsys):
 # ---- real weights -----------------------------------------------------------------------------------------------------
 
 FILES = {"SmolLM2": "SmolLM2-135M-Instruct.Q4_1.gguf", "Gemma 3": "gemma-3-270m-q4_k_m.gguf"}
+MODELS_FOLDER = os.environ.get("OCTAVO_TEST_MODELS", os.path.join(ROOT, "build", "models"))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_real_weights(name):
-    folder = os.environ.get("OCTAVO_TEST_MODELS", os.path.join(ROOT, "build", "models"))
-    if not os.path.exists(os.path.join(folder, FILES[name])):
-        pytest.skip(f"no {FILES[name]} in {folder} (tools/setup/models.sh)")
-    more = dict(gguf_file=FILES[name])
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **more)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **more).eval()
+@pytest.fixture(params=FILES)
+def checkpoint(request, tmp_path):
+    program = os.environ.get("OCTAVO_TEST_PROGRAM", os.path.join(ROOT, "build", "release", "octavo"))
+    gguf = os.path.join(MODELS_FOLDER, FILES[request.param])
+    if not (os.path.exists(program) and os.path.exists(gguf)):
+        pytest.skip(f"no {FILES[request.param]} in {MODELS_FOLDER} (tools/setup/models.sh), or no {program}")
+    subprocess.run([program, "export-hf", "-m", gguf, "-o", tmp_path / "model", "--dtype", "f32"], check=True)
+    yield request.param, tmp_path / "model"
+    shutil.rmtree(tmp_path / "model")
+
+
+def test_real_weights(checkpoint):
+    name, folder = checkpoint
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    assert model.dtype == torch.float32
     with open(os.path.join(ROOT, "doc", "NUMERICS.md"), encoding="utf-8") as file:
-        ids = tokenizer(file.read(), return_tensors="pt").input_ids[:, :700]   # past Gemma's window of 512
+        text = file.read()
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == text
+    ids = ids[:, :700]   # past Gemma's window of 512
     start = ids[:, :600]
     with torch.inference_mode():
         want = model(ids).logits.log_softmax(-1)
         plain = generate(model, start, torch.ones_like(start), new=24)
         model.set_attn_implementation("octavo")
         judge(generate(model, start, torch.ones_like(start), new=24, past_key_values=ours.OctavoCache(model.config, "f32")), plain, 1e-3)
-        worst = {}
+        loss = {}
         for kv in ("f32", "i8", "e4m3"):
             cache = ours.OctavoCache(model.config, kv)
             got = torch.cat([model(ids[:, a:b], past_key_values=cache).logits for a, b in ((0, 650), (650, 651), (651, 700))], 1).log_softmax(-1)
-            worst[kv] = (want.exp() * (want - got)).sum(-1).mean().item()
-    print(name, "mean KL to eager f32:", {k: f"{v:.1e}" for k, v in worst.items()})
-    assert abs(worst["f32"]) < 1e-6 and worst["i8"] < 2e-3 and worst["e4m3"] < 2e-2 and worst["i8"] < worst["e4m3"]
+            loss[kv] = (want.exp() * (want - got)).sum(-1).mean().item()
+    nll = -want[0, :-1].gather(1, ids[0, 1:, None]).mean().item()
+    print(f"{name}: {nll:.2f} nats a token; mean KL to eager attention:", {k: f"{v:.1e}" for k, v in loss.items()})
+    assert nll < 4.5   # weights in wrong places give ten
+    assert abs(loss["f32"]) < 1e-6 and loss["i8"] < 2e-3 and loss["e4m3"] < 2e-2 and loss["i8"] < loss["e4m3"]
+
+
+def test_an_export_is_what_transformers_reads_from_the_gguf(checkpoint):
+    name, folder = checkpoint
+    if name != "SmolLM2":
+        pytest.skip("transformers takes minutes for a GGUF of 262,144 tokens")
+    mine, theirs = (transformers.AutoModelForCausalLM.from_pretrained(*where, dtype=torch.float32, **how).state_dict()
+                    for where, how in (((folder,), {}), ((MODELS_FOLDER,), {"gguf_file": FILES[name]})))
+    assert mine.keys() == theirs.keys()
+    for key, weight in mine.items():
+        assert torch.equal(weight, theirs[key]), key

@@ -14,6 +14,7 @@ from . import _octavo
 from .torch import _context
 
 PAGE_TOKENS = 16
+MOST_PAGES = 1 << 18       # of a book that is not fixed: 4 million tokens
 MOST_SEQUENCES = 4096      # of a book: batch, beams, and both again while beams change places
 WINDOW_CHUNK_TOKENS = 512  # a prompt goes through a window's pages in parts of this, or of the window if that is longer: they hold the two together
 
@@ -110,20 +111,20 @@ class Plans:
 class Book:
     """The sequences of a batch and their pages. window: 0, or the keys that a query sees, itself included. most_tokens: of a sequence."""
 
-    def __init__(self, n_sequences: int, device: torch.device, *, window: int, most_tokens: int, fixed: bool):
+    def __init__(self, n_sequences: int, device: torch.device, *, window: int, most_tokens: int, fixed: bool, keep: bool = False):
         self.window, self.device, self.fixed, self.plans = window, device, fixed, Plans()
+        self.keep = keep         # keeps what the window has let go, until a crop
         self.chunk_tokens = max(window, WINDOW_CHUNK_TOKENS) if window else 0
-        kept = min(most_tokens, window + self.chunk_tokens) if window else most_tokens
+        kept = min(most_tokens, window + self.chunk_tokens) if window and not keep else most_tokens
         self.pages_each = -(-kept // PAGE_TOKENS) + (1 if window else 0)
         # Not fixed, the bound is one of numbers only: memory comes with the pages that are handed out.
-        n_pages = n_sequences * self.pages_each if fixed else 1 << 22
+        n_pages = n_sequences * self.pages_each if fixed else MOST_PAGES
         self.table = _octavo.PageTable(PAGE_TOKENS, n_pages, MOST_SEQUENCES, window=window)
         self.sequences, self.unused = list(range(n_sequences)), list(range(MOST_SEQUENCES - 1, n_sequences - 1, -1))
         self.n_pages = n_sequences * self.pages_each if fixed else 0
-        self.most_pages = n_sequences * self.pages_each if window else None
+        self.most_pages = n_sequences * self.pages_each if window and not keep else None
         self.length = 0          # positions, those that the attention mask hides included
         self.real = None         # bool [batch, length] once one is hidden
-        self.keep = False        # keeps what the window has let go, until a crop
         self.step, self.chunks = 0, []
 
     def advance(self, n: int, real: np.ndarray | None) -> list:
@@ -162,6 +163,8 @@ class Book:
         """The batch becomes its own members indices[i]: pages are shared, and copied when one of the sharers writes on."""
         if indices == list(range(len(self.sequences))):
             return
+        if self.fixed and len(indices) > len(self.sequences):
+            _octavo._refuse("OctavoCache", f"has taken the memory of {len(self.sequences)} sequences; there is none for {len(indices)}")
         if len(indices) > len(self.unused):
             _octavo._refuse("OctavoCache", f"holds {len(self.sequences)} sequences; {len(indices)} more are beyond {MOST_SEQUENCES}")
         fresh = [self.unused.pop() for _ in indices]
@@ -184,8 +187,3 @@ class Book:
                 self.table.slide(s)
         self.length -= n
         self.real = None if self.real is None else self.real[:, :self.length]
-
-    def clear(self) -> None:
-        for s in self.sequences:
-            self.table.free(s)
-        self.length, self.real = 0, None

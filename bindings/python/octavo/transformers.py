@@ -107,8 +107,7 @@ class _Shared:
 
     def open(self, window: int, batch: int, device) -> None:
         if window not in self.books:
-            self.books[window] = Book(batch, device, window=window, most_tokens=self.most_tokens or 1 << 26, fixed=self.most_tokens is not None)
-            self.books[window].keep = self.keep
+            self.books[window] = Book(batch, device, window=window, most_tokens=self.most_tokens or 1 << 26, fixed=self.most_tokens is not None, keep=self.keep)
 
 
 class OctavoLayer(CacheLayerMixin):
@@ -132,7 +131,8 @@ class OctavoLayer(CacheLayerMixin):
         scales = self.shared.scales[self.index] if self.shared.scales is not None else (1.0, 1.0)
         scales = tuple(s if f.scale in ("tensor", "layer", "layer_head", "channel") else None for s, f in zip(scales, (k, v)))
         self.shared.open(self.window, key_states.shape[0], key_states.device)
-        self.pages = Pages(spec, key_states.device, scales)
+        if self.pages is None or self.pages.spec != spec or self.pages.device != key_states.device:
+            self.pages = Pages(spec, key_states.device, scales)   # else a reset one's: its memory serves again
         if self.book.fixed:
             self.pages.reserve(self.book.n_pages)
         self.is_initialized = True
@@ -206,23 +206,30 @@ class OctavoCache(Cache):
         return len(next(iter(self.books.values())).sequences) if self.books else -1
 
     def reset(self) -> None:
-        for book in self.books.values():
-            book.clear()
+        """As new, for any batch. The memory of max_cache_len stays taken, other memory is given back."""
+        self.books.clear()
+        self.shared.keep = False
         for layer in self.layers:
-            layer.step = 0 if layer.book is None else layer.book.step
+            layer.step, layer.is_initialized = 0, False
+            layer.pages = layer.pages if self.shared.most_tokens is not None else None
 
     def crop(self, tokens_to_remove: int) -> None:
+        if tokens_to_remove > 0:
+            _octavo._refuse("OctavoCache.crop", "takes a negative number: that many tokens less")
         for book in self.books.values():
-            if tokens_to_remove > 0:
-                _octavo._refuse("OctavoCache.crop", "takes a negative number: that many tokens less")
             if book.window and not book.keep and tokens_to_remove and book.length >= book.window:
                 raise RuntimeError("octavo: a window's layers have let go of what would be seen again; call activate_past_recording before")
+        for book in self.books.values():
             book.crop(-tokens_to_remove)
 
     def activate_past_recording(self) -> None:
+        if not self.shared.keep and self.shared.most_tokens is not None and any(b.window for b in self.books.values()):
+            if any(b.length for b in self.books.values()):
+                raise RuntimeError("octavo: a cache of max_cache_len takes the memory for this before its first token; reset() it")
+            self.reset()
         self.shared.keep = True
         for book in self.books.values():
-            book.keep = True
+            book.keep, book.most_pages = True, None
 
     def reorder_cache(self, beam_idx) -> None:
         self.batch_select_indices(beam_idx)
@@ -233,7 +240,7 @@ class OctavoCache(Cache):
 
     def batch_select_indices(self, indices) -> None:
         for book in self.books.values():
-            book.select([int(i) for i in torch.arange(len(book.sequences))[indices.cpu()]])
+            book.select([int(i) for i in torch.arange(len(book.sequences))[torch.as_tensor(indices).cpu()]])
 
 
 # ---- attention --------------------------------------------------------------------------------------------------------
@@ -280,6 +287,8 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     if not causal or isinstance(attention_mask, torch.Tensor):
         raise NotImplementedError("octavo: attention is causal, over two-dimensional attention masks")
+    if query.dtype not in _NAMES:
+        raise NotImplementedError(f"octavo: attention in float32, float16 or bfloat16, not in {query.dtype}")
     batch, heads, n, _ = query.shape
     if scaling is None:
         scaling = query.shape[3] ** -0.5
@@ -294,10 +303,11 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         if window != layer.window:
             _octavo._refuse("OctavoCache", f"layer {layer.index} keeps a window of {layer.window} tokens, its attention has one of {window} (0: none)")
         book, real = layer.book, visible.real
-        if real is not None:
+        if layer.step == book.step and (real is not None or book.real is not None):
             before = book.real if book.real is not None else np.ones((batch, book.length), bool)
-            if layer.step == book.step and not np.array_equal(real[:, :book.length], before):
+            if real is None and not before.all() or real is not None and not np.array_equal(real[:, :book.length], before):
                 raise NotImplementedError("octavo: the attention mask of tokens that are stored has changed")
+        if real is not None:
             real = real[:, -n:]
             real = None if real.all() and book.real is None else real
         for chunk in layer.chunks(n, real):
