@@ -72,7 +72,7 @@ static bool origin_fits(const char *origin, const char *host)
 bool app_guard_check(const app_server *server, struct MHD_Connection *c, const char *path, app_problem *problem)
 {
     if (server->api_key != NULL) {
-        return key_fits(server, c) || strcmp(path, "/health") == 0 ||
+        return key_fits(server, c) || strcmp(path, "/health") == 0 || strcmp(path, "/") == 0 ||   /* the page asks for the key */
                app_problem_set(problem, 401, NULL, "invalid_api_key", "the header 'Authorization: Bearer KEY' is missing or has another key");
     }
     const char *const host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);

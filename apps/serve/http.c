@@ -121,6 +121,10 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, cons
         return MHD_NO;
     }
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    /* The page is one file, asks this server alone and is nobody's frame. */
+    (void)MHD_add_response_header(response, "Content-Security-Policy",
+                                  "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
     if (status == MHD_HTTP_UNAUTHORIZED) {
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     }
@@ -296,11 +300,12 @@ static enum MHD_Result begin_answer(app_exchange *x, bool chat)
 
 /* ---- routes ------------------------------------------------------------------------------------------------------------------- */
 
-typedef enum route { NONE, HEALTH, MODELS, COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE, METRICS, EXPLAIN } route;
+typedef enum route { NONE, HEALTH, MODELS, COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE, METRICS, EXPLAIN, STATUS, PAGE } route;
 
 static const struct { const char *path, *method; route route; } routes[] = {
     { "/health", "GET", HEALTH },           { "/v1/models", "GET", MODELS },        { "/v1/completions", "POST", COMPLETIONS }, { "/v1/chat/completions", "POST", CHAT },
     { "/tokenize", "POST", TOKENIZE },      { "/detokenize", "POST", DETOKENIZE },  { "/metrics", "GET", METRICS },             { "/explain", "GET", EXPLAIN },
+    { "/status", "GET", STATUS },           { "/", "GET", PAGE },
 };
 
 static route find_route(const char *path, const char *method, app_problem *problem)
@@ -336,6 +341,10 @@ static enum MHD_Result answer_route(app_exchange *x, route where)
         return send_text(x->connection, 200, "text/plain; version=0.0.4; charset=utf-8", app_reply_metrics(server));
     case EXPLAIN:
         return send_text(x->connection, 200, "application/json", app_reply_explain(server));
+    case STATUS:
+        return send_json(x->connection, 200, app_reply_status(server));
+    case PAGE:
+        return send_text(x->connection, 200, "text/html; charset=utf-8", app_reply_page());
     case TOKENIZE:
         reply = app_reply_tokenize(server, body, x->n_body, &problem);
         return reply != NULL ? send_json(x->connection, 200, reply) : send_problem(x, &problem);

@@ -99,6 +99,8 @@ bool app_text_check(const app_server *server, const char *text, size_t length, a
 json_t *app_reply_models(const app_server *server);
 json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
 json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
+json_t *app_reply_status(const app_server *server);   /* of pools and requests, for the page */
+char *app_reply_page(void);                           /* malloc'ed HTML */
 char *app_reply_metrics(const app_server *server);    /* malloc'ed */
 char *app_reply_explain(const app_server *server);    /* malloc'ed */
 

@@ -54,7 +54,9 @@ int32_t octe__pages_take(octe__pages *p)
 
 void octe__pages_hold(octe__pages *p, int32_t page)
 {
-    if (p->holders[page]++ == 0) {
+    const uint32_t n = p->holders[page]++;
+    p->n_shared += n == 1;
+    if (n == 0) {
         unlink_cached(p, page);
     }
 }
@@ -62,6 +64,7 @@ void octe__pages_hold(octe__pages *p, int32_t page)
 void octe__pages_release(octe__pages *p, int32_t page)
 {
     if (--p->holders[page] > 0) {
+        p->n_shared -= p->holders[page] == 1;
         return;
     }
     if (!p->kept[page]) {

@@ -10,6 +10,7 @@ enum { OCTE__NO_PAGE = -1 };   /* = OCT_PAGE_NONE */
 
 typedef struct octe__pages {
     int64_t n, n_free, n_cached;     /* used: what is left */
+    int64_t n_shared;                /* held by more than one */
     int64_t n_fresh;                 /* pages from this one on were never handed out */
     uint32_t *holders;               /* [n] requests that hold it */
     bool *kept;                      /* [n] cached, once nobody holds it */

@@ -412,6 +412,6 @@ void octe_scheduler_stats_get(const octe_scheduler *s, octe_scheduler_stats *sta
     *stats = s->stats;
     for (int g = 0; g < octe__n_pools(s); g++) {
         const octe__pages *p = &s->pages[g];
-        stats->pool[g] = (struct octe_pool_stats){p->n, p->n_free, p->n_cached, octe__pages_used(p), s->prefix.n_evicted[g]};
+        stats->pool[g] = (struct octe_pool_stats){p->n, p->n_free, p->n_cached, octe__pages_used(p), p->n_shared, s->prefix.n_evicted[g]};
     }
 }

@@ -112,7 +112,7 @@ void octe_scheduler_commit(octe_scheduler *scheduler, octe_outcome *outcomes);
 void octe_scheduler_abandon(octe_scheduler *scheduler);
 
 typedef struct octe_scheduler_stats {
-    struct octe_pool_stats { int64_t n, n_free, n_cached, n_used; uint64_t n_evicted; } pool[2];
+    struct octe_pool_stats { int64_t n, n_free, n_cached, n_used, n_shared; uint64_t n_evicted; } pool[2];
     uint32_t n_running, n_waiting;
     uint64_t n_added, n_finished, n_cancelled, n_refused, n_preempted, n_steps, n_pages_copied;
     uint64_t n_swapped_out, n_swapped_in;   /* requests */

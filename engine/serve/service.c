@@ -446,6 +446,20 @@ void octe_service_stats_get(octe_service *s, octe_service_stats *stats)
     octe_service_unlock(s);
 }
 
+uint32_t octe_service_list(octe_service *s, octe_open_answer *list, uint32_t most)
+{
+    uint32_t n = 0;
+    const double now = oct__clock_seconds();
+    octe_service_lock(s);
+    for (const octe_answer *a = s->first; a != NULL && n < most; a = a->next) {
+        if (a->state != ENDED && !a->abandoned) {
+            list[n++] = (octe_open_answer){a->request.n_prompt, a->n_cached, a->n_sampled, a->request.max_new_tokens, now - a->asked};
+        }
+    }
+    octe_service_unlock(s);
+    return n;
+}
+
 char *octe_service_explain(octe_service *s, bool window)
 {
     octe_service_lock(s);

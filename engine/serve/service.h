@@ -89,6 +89,15 @@ typedef struct octe_service_stats {
 /* Not with the lock held. */
 void octe_service_stats_get(octe_service *service, octe_service_stats *stats);
 
+/* An answer that has not ended. */
+typedef struct octe_open_answer {
+    uint32_t n_prompt, n_cached, n_sampled, max_new_tokens;
+    double seconds;            /* since it was asked for */
+} octe_open_answer;
+
+/* Of the answers that have not ended, the newest `most`; returns how many. Not with the lock held. */
+uint32_t octe_service_list(octe_service *service, octe_open_answer *list, uint32_t most);
+
 /* Which kernels run and why, as of a step in the last seconds (it waits for none): oct_plan_explain as JSON, of window layers or the others. malloc'ed; NULL: no such layers, or no memory. Not
  * with the lock held. */
 char *octe_service_explain(octe_service *service, bool window);

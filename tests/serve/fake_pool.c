@@ -157,7 +157,7 @@ static void count_pool(const fake_pool *f, int g)
             }
         }
     }
-    int64_t n_free = p->n - p->n_fresh, n_cached = 0, n_used = 0;
+    int64_t n_free = p->n - p->n_fresh, n_cached = 0, n_used = 0, n_shared = 0;
     for (int32_t page = p->free_first; page != OCTE__NO_PAGE; page = p->next[page]) {
         assert_int_equal(p->holders[page], 0);
         assert_false(p->kept[page]);
@@ -171,9 +171,11 @@ static void count_pool(const fake_pool *f, int g)
     for (int64_t i = 0; i < p->n; i++) {
         assert_int_equal(p->holders[i], holders[i]);
         n_used += holders[i] > 0;
+        n_shared += holders[i] > 1;
     }
     assert_int_equal(n_free, p->n_free);
     assert_int_equal(n_cached, p->n_cached);
+    assert_int_equal(n_shared, p->n_shared);
     assert_int_equal(n_free + n_cached + n_used, p->n);
     free(holders);
 }
