@@ -1,8 +1,8 @@
 /* kv_write_avx512.c: the write by AVX-512, byte for byte and count for count what kv_write_scalar.c defines. Sixteen heads of a token at a
  * time are brought to f32 in L1 (an f32 source that is not changed is read in place), turned and rotated; their dynamic scales are made in
  * one register, and then each is encoded. Vectors that are neither turned nor rotated go from source to page in registers (avx512_through.h), those
- * rotated into bytes by way of one buffer (write_rotated), and the long way only where something saturates. A token with a NaN or an infinity in any vector, before or after rotation, is written by the
- * scalar row instead: which NaN survives a sum of two is the scalar order's to say.
+ * rotated into bytes by way of one buffer (write_rotated), and the long way only where something saturates. A token with a NaN or
+ * an infinity in any vector, before or after rotation, is written by the scalar row instead: which NaN survives a sum of two is the scalar order's to say.
  *
  * A call works in the default floating-point mode whatever its thread has set: with denormals-are-zero the division by a subnormal scale
  * would give other bytes.

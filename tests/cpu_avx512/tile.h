@@ -397,7 +397,8 @@ static inline void tile_test_heads_alone(const tile_way *ways, uint32_t n_ways, 
             run(&p, w->attn, w->scratch);
             for (uint32_t r = 0; r < t->n_rows; r++) {
                 const uint32_t i = r * n_heads + h;
-                if (memcmp(p.o + r * t->o_stride, o + i * t->o_stride, dim * sizeof(float)) != 0 || memcmp(&p.m[r], &m[i], 4) != 0 || memcmp(&p.z[r], &z[i], 4) != 0) {
+                if (memcmp(p.o + r * t->o_stride, o + i * t->o_stride, dim * sizeof(float)) != 0 || memcmp(&p.m[r], &m[i], 4) != 0 ||
+                    memcmp(&p.z[r], &z[i], 4) != 0) {
                     describe(&p, w->name, seed);
                     fail_msg("row %u of head %u of %u has other bits alone", r, h, n_heads);
                 }
