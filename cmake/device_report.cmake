@@ -30,9 +30,16 @@ function(device_report kind log kernels shared_limit)
         set(shared ${CMAKE_MATCH_1})
       endif()
       set(note "")
-      # 512 lanes share a multiprocessor's 65,536: what the warpgroups ask for (extend_sm90a.h) is reckoned from these, and more than there are is a wait without end.
-      if(name MATCHES "_extend_sm90a_" AND NOT registers EQUAL 128)
-        message(FATAL_ERROR "${name}: begins with ${registers} registers, its warpgroups' sums start from 128 (${log})")
+      # A block's lanes share a multiprocessor's 65,536, in eights: what the warpgroups ask for (attn_extend_sm90a.h) is reckoned from these, and more than
+      # there are is a wait without end.
+      if(name MATCHES "^oct__dev_(attn_extend_sm90a_.*)")
+        if(NOT definitions MATCHES "\nX\\(${CMAKE_MATCH_1}, ([0-9]+),")
+          message(FATAL_ERROR "${name}: ${kernels} does not say its lanes")
+        endif()
+        math(EXPR first "65536 / ${CMAKE_MATCH_1} / 8 * 8")
+        if(NOT registers EQUAL first)
+          message(FATAL_ERROR "${name}: begins with ${registers} registers, its warpgroups' sums start from ${first} (${log})")
+        endif()
       endif()
     else()
       # One remark a line: "... remark: file:line: <what>: <number> [-Rpass...]", from the kernel's name on.

@@ -6,10 +6,10 @@
  * (1,400 cycles of a scheduler), and 64 KB of 16-bit operands, which come from L2 (pages of 8 bits: 32 KB) in as many cycles as there are products if
  * nothing waits. So everything must overlap.
  *
- * Two warpgroups multiply, 64 vectors each: S = Q K^T, Q in registers at 128 dims, so that shared memory has its bandwidth for K and V; P stays in
+ * Two warpgroups multiply, 64 vectors each: S = Q K^T, Q in registers where tiles are of 64 keys at 128 dims, so that shared memory has its bandwidth for K and V; P stays in
  * registers, where the sums of S are what the next product takes, and meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of
  * the next tile is asked for before P V of this one, so that the exponentials run under both. The maximum moves only when a score passes it by 2^8. Eight more
- * warps bring the tiles (extend_load_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
+ * warps bring the tiles (extend_load_sm90a.h), or over bf16 four, and those that multiply have their registers (extend_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
  * a batch to the first, since they see the most keys; beside a step of decodes it finds no tasks and ends. Stored NaN and infinities need no look in the loop:
  * a row whose sums are no numbers although its weights are is done once more, key by key, where only what it sees counts (ext_solo; slow, and rare).
  *
@@ -18,7 +18,12 @@
  *   two warps a side, 7 instructions a copy, 8-bit tiles in registers ahead       331, 283
  *   four warps a side; a barrier counts the copies' ends, nobody waits for them   482, 448   with tiles of 128 keys, which spill
  *   tiles of 64 keys in rings of four, q in registers; nothing spills             474, 425
- * Before the last two, by leaving parts out: without loads 583, without loads and weights 721, without weights 359: the loads were what it waited for.
+ *   16 keys of a page by one address, four instructions a copy                    480, 428
+ *   four loading warps, 216 registers, tiles of 128 keys                          557, 339   bf16 has it; 8 bits want the warps
+ * Before the fourth, by leaving parts out: without loads 583, without loads and weights 721, without weights 359. With half of its rows read twice in place of
+ * the others, as many copies of half the bytes, the last one's bf16 is 598: the way from L2 is a part of what it waits for. More registers alone (216, tiles of
+ * 64 keys): 469. The last form at 64, 192/128 and 256 dims (32/2 heads), bf16: 380, 532, 707 (before 316, 447 and nothing); 256 dims in e4m3 377, where eight
+ * bits wait for the loaders; 64 dims in e4m3 303 by it, 349 by the form that stays.
  *
  * Threads: blocks share nothing; lanes of a block meet at barriers in shared memory. */
 #ifndef OCT_CUDA_ATTN_EXTEND_SM90A_H
@@ -27,17 +32,23 @@
 #include "cuda/extend_rows_sm90a.h"
 #include "cuda/sm90a_score.h"
 
-/* Registers of a lane. A block has what its lanes began with, which the compiler bounds by a multiple of 8, and who asks for more waits for ever: 384 lanes
- * begin with 168, so two warpgroups of 216 leave 72 for the third, not the 80 that the multiprocessor has. */
+/* Registers of a lane: of blocks with four warps a side, 512 lanes that begin with 128; of those with two, 384 that begin with 168. A block has what its lanes
+ * began with, which the compiler bounds by a multiple of 8, and who asks for more waits for ever: two warpgroups of 216 leave 72 for the third, not the 80 that
+ * the multiprocessor has. */
 #define EXTEND_LOADS_WITH 72
-#define EXTEND_MULTIPLIES_WITH 184
-#if EXTEND_LOADS_WITH * OCT__EXTEND_LOADERS * 64u + EXTEND_MULTIPLIES_WITH * OCT__EXTEND_GROUPS * 128u > OCT__EXTEND_LANES * (65536u / OCT__EXTEND_LANES / 8u * 8u)
+#define EXTEND_MULTIPLIES_WITH(loaders) ((loaders) == 4 ? 184u : 216u)
+#define EXTEND_ASKS_FOR(loaders) (EXTEND_LOADS_WITH * (loaders) * 64u + EXTEND_MULTIPLIES_WITH(loaders) * OCT__EXTEND_GROUPS * 128u)
+#define EXTEND_HAS(loaders) (OCT__EXTEND_LANES_OF(loaders) * (65536u / OCT__EXTEND_LANES_OF(loaders) / 8u * 8u))
+#if EXTEND_ASKS_FOR(2u) > EXTEND_HAS(2u) || EXTEND_ASKS_FOR(4u) > EXTEND_HAS(4u)
 #error "a block of the extend would ask for more registers than it began with"
 #endif
 
 /* S = Q K^T of a tile. Q: held, [dim_k / 16][4], or in shared memory. */
 DEV void ext_scores(const uint32_t *held, uint64_t q, uint64_t k_at, const ext_kind k, float *s)
 {
+    if (!k.is_held) {
+        q = as_it_is_u64(q);   /* or each step's would be kept */
+    }
     UNROLL
     for (uint32_t i = 0; i < k.dim_k / 16; i++) {
         const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i / 4 * (k.keys * 128 / 16) + i % 4 * 2;
@@ -59,8 +70,10 @@ DEV void ext_sums(const uint32_t *weight, uint64_t v_at, const ext_kind k, float
         const uint64_t b = v_at + i * (16 * 128 / 16);
         if (k.dim_v == 64) {
             wg_mma_64(o, weight + 4 * i, b, 0, k.is_bf16);
-        } else {
+        } else if (k.dim_v == 128) {
             wg_mma_128(o, weight + 4 * i, b, 0, k.is_bf16);
+        } else {
+            wg_mma_256(o, weight + 4 * i, b, 0, k.is_bf16);
         }
     }
 }
@@ -132,7 +145,9 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
                 for (uint32_t h = 0; h < 2; h++) {
                     UNROLL
                     for (uint32_t c = 0; c < k.keys / 16; c += 2) {
-                        const uint32_t bits = ext_mask_word(t, r, r->row[h], base + (int32_t)c * 16) >> (t->lane % 4 * 2);
+                        uint32_t key = (uint32_t)base + c * 16;
+                        wg_hold_u32(&key, 1);   /* or the words' places would all be reckoned at once */
+                        const uint32_t bits = ext_mask_word(t, r, r->row[h], (int32_t)key) >> (t->lane % 4 * 2);
                         UNROLL
                         for (uint32_t i = 0; i < 8 && c * 4 + i < blocks * 2; i++) {
                             float *x = s + c * 8 + i / 2 * 4 + 2 * h + i % 2;
@@ -174,7 +189,6 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
             exponent = exponent > 252 ? 252 : exponent;
             grow = state->unit * oct__f32_of_bits((254 - exponent) << 23);
             state->unit = oct__f32_of_bits(exponent << 23);
-            state->inverse = oct__f32_of_bits((254 - exponent) << 23);
             moves = 1;
         }
     }
@@ -195,9 +209,10 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
         state->z[h] = fma_f32(state->z[h], keep, sum[0] + sum[1]);
     }
     if (t->has_v_scale) {
+        const float inverse = oct__f32_of_bits((254u << 23) - oct__f32_to_bits(state->unit));
         UNROLL
         for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[k.keys + 8 * b]) * state->inverse, y = SGET(scale[k.keys + 8 * b + 1]) * state->inverse;
+            const float x = SGET(scale[k.keys + 8 * b]) * inverse, y = SGET(scale[k.keys + 8 * b + 1]) * inverse;
             s[4 * b] *= x;
             s[4 * b + 1] *= y;
             s[4 * b + 2] *= x;
@@ -219,7 +234,7 @@ DEV void ext_pack(const float *s, const ext_kind k, uint32_t *weight)
 /* Tile n of a side is there. */
 DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
 {
-    bar_wait(ext_bar(t, kind, stage), n / EXTEND_STAGES & 1);
+    bar_wait(ext_bar(t, kind, stage), n / t->stages & 1);
     proxy_fence();   /* copies have none of their own */
 }
 
@@ -272,7 +287,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
 {
     const uint32_t group = t->warp / 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.dim_k * 2));
-    uint32_t n = 0, n_v = 0;   /* tiles of K and V so far */
+    uint32_t n = 0;   /* tiles so far */
     NO_UNROLL
     for (uint32_t i = (uint32_t)block_id(); i < t->n_tasks_tiles; i += (uint32_t)block_count()) {
         ext_rows r;
@@ -297,7 +312,6 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             state.alpha[h] = 1.0f;
         }
         state.unit = t->has_v_scale ? 0.0f : 1.0f;
-        state.inverse = state.unit;
         UNROLL
         for (uint32_t d = 0; d < k.dim_v / 2; d++) {
             o[d] = 0.0f;
@@ -306,7 +320,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
-            uint32_t stage = n % EXTEND_STAGES;
+            uint32_t stage = n % k.stages, n_v = n;   /* of V */
             ext_take(t, 0, stage, n);
             wg_begin();
             ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
@@ -324,8 +338,8 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             n++;
             NO_UNROLL
             for (base -= (int32_t)k.keys; base >= first; base -= (int32_t)k.keys) {
-                const uint32_t v_stage = n_v % EXTEND_STAGES;
-                stage = n % EXTEND_STAGES;
+                const uint32_t v_stage = n_v % k.stages;
+                stage = n % k.stages;
                 ext_take(t, 0, stage, n);
                 wg_hold_f32(s, k.keys / 2);
                 wg_hold_u32(weight, k.keys / 4);
@@ -362,7 +376,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 n++;
                 n_v++;
             }
-            const uint32_t v_stage = n_v % EXTEND_STAGES;
+            const uint32_t v_stage = n_v % k.stages;
             ext_take(t, 2, v_stage, n_v);
             wg_hold_u32(weight, k.keys / 4);
             wg_hold_f32(o, k.dim_v / 2);
@@ -372,12 +386,17 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             wg_wait(0);
             wg_hold_f32(o, k.dim_v / 2);
             ext_release(t, 3, v_stage);
-            n_v++;
         }
         named_sync(1 + group, 128);   /* q has been read: its place takes the rows */
+        wg_hold_f32(o, k.dim_v / 2);   /* or the first of them would wait in memory */
         ext_block own = *t;
         wg_hold_u32(&own.lane, 1);   /* places that nothing needs before: reckoned here, not kept through the loop */
         wg_hold_u32(&own.warp, 1);
+        if (k.dim_v > 128) {   /* what of the rows only the end needs would take registers from the sums */
+            uint32_t again = i;
+            wg_hold_u32(&again, 1);
+            ext_take_rows(&own, ext_work(&own, again), &r);
+        }
         ext_send(&own, &r, k, &state, o);
         named_sync(1 + group, 128);
     }
@@ -389,7 +408,7 @@ DEV void ext_blank(const ext_block *t, const ext_kind k)
     const u32x4 none = { 0, 0, 0, 0 };
     const uint32_t from = t->p->layer.k.dim == k.dim_k ? t->at.v : t->at.k, to = t->p->layer.v.dim == k.dim_v ? (from == t->at.k ? t->at.v : from) : t->at.q;
     NO_UNROLL
-    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES * 16) {
+    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES_OF(k.loaders) * 16) {
         shared_write_16(t->base + at, none);
     }
     proxy_fence();
@@ -402,8 +421,9 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     t.p = p;
     t.warp = warp_uniform(tid() / WARP);
     t.lane = tid() % WARP;
+    t.stages = k.stages;
     t.shared = shared;
-    t.at = oct__extend_shared_of(k.dim_k, k.dim_v, k.keys);
+    t.at = oct__extend_shared_of(k.dim_k, k.dim_v, k.is_bf16);
     t.base = shared_at_of(shared);
     t.n_tasks_tiles = GET(p->plan->n_tasks[p->op]) * p->n_head_tiles;
     if (block_id() >= t.n_tasks_tiles) {   /* all of them, beside a step of decodes */
@@ -415,10 +435,10 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     ext_blank(&t, k);
     if (tid() == 0) {
         UNROLL
-        for (uint32_t i = 0; i < EXTEND_STAGES; i++) {
-            bar_init(ext_bar(&t, 0, i), ext_arrivals(&k_side));
+        for (uint32_t i = 0; i < k.stages; i++) {
+            bar_init(ext_bar(&t, 0, i), ext_arrivals(&k_side, k));
             bar_init(ext_bar(&t, 1, i), OCT__EXTEND_GROUPS * 4);
-            bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side));
+            bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side, k));
             bar_init(ext_bar(&t, 3, i), OCT__EXTEND_GROUPS * 4);
         }
     }
@@ -426,24 +446,29 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     if (t.warp >= OCT__EXTEND_GROUPS * 4) {
         registers_fewer(EXTEND_LOADS_WITH);
         t.warp -= OCT__EXTEND_GROUPS * 4;
-        if (t.warp < EXTEND_LOADERS) {
+        if (t.warp < k.loaders) {
             ext_load(&t, &k_side, 1, k.dim_k, k);
         } else {
             ext_load(&t, &v_side, 0, k.dim_v, k);
         }
     } else {
-        registers_more(EXTEND_MULTIPLIES_WITH);
+        if (k.loaders == 4) {   /* a word of the instruction */
+            registers_more(184);
+        } else {
+            registers_more(216);
+        }
         ext_multiply(&t, k);
     }
 }
 
 /* attn_extend_sm90a_<products>_<dims of K>_<of V> */
-#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                        \
-    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES, 1, oct__attn_params)            \
-    {                                                                                                      \
-        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k), (dim_k) == 128, is_bf16 };            \
-        SHARED_DYNAMIC(uint8_t, shared);                                                                   \
-        ext_blocks(p, shared, kind);                                                                       \
+#define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                                                         \
+    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES(dim_k, is_bf16), 1, oct__attn_params)                              \
+    {                                                                                                                                       \
+        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k, is_bf16), OCT__EXTEND_STAGES(dim_k, is_bf16),                            \
+                                OCT__EXTEND_LOADERS(dim_k, is_bf16), EXTEND_PARTS(dim_k, is_bf16), (dim_k) == 128 && !(is_bf16), is_bf16 };    \
+        SHARED_DYNAMIC(uint8_t, shared);                                                                                                    \
+        ext_blocks(p, shared, kind);                                                                                                        \
     }
 EXTEND_KERNEL(f16, 0, 64, 64)
 EXTEND_KERNEL(bf16, 1, 64, 64)
@@ -451,5 +476,7 @@ EXTEND_KERNEL(f16, 0, 192, 128)
 EXTEND_KERNEL(bf16, 1, 192, 128)
 EXTEND_KERNEL(f16, 0, 128, 128)
 EXTEND_KERNEL(bf16, 1, 128, 128)
+EXTEND_KERNEL(f16, 0, 256, 256)
+EXTEND_KERNEL(bf16, 1, 256, 256)
 
 #endif

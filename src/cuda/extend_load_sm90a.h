@@ -1,6 +1,6 @@
 /* extend_load_sm90a.h: the warpgroups of attn_extend_sm90a.h that bring the keys: from pages to 16 bits in shared memory, in the order in which the
- * matrix units read them. Four warps bring K and four V, each its part of a tile's keys, at most one a lane; their lanes find the pages a
- * tile ahead. Elements of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends; those of 8 bits come to registers a
+ * matrix units read them. Four warps or two bring K and as many V, each its part of a tile's keys, at most two a lane; their lanes find the
+ * pages a tile ahead. Elements of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends; those of 8 bits come to registers a
  * tile ahead of their use and become f16 (bf16 beside bf16) on their way. */
 #ifndef OCT_CUDA_EXTEND_LOAD_SM90A_H
 #define OCT_CUDA_EXTEND_LOAD_SM90A_H
@@ -10,13 +10,16 @@
 #include "device/extend_sm90a.h"
 #include "device/tile.h"
 
-#define EXTEND_STAGES OCT__EXTEND_STAGES
-#define EXTEND_LOADERS OCT__EXTEND_LOADERS
 #define EXTEND_HELD 32u             /* the most words of its part of a tile that a lane holds */
+
+/* Parts in which a loader's 8-bit elements come, of which it holds the first a tile ahead: what fits its registers. */
+#define EXTEND_PARTS(dim_k, is_bf16) (OCT__EXTEND_LOADERS(dim_k, is_bf16) == 4 ? 1u : (dim_k) <= 64 ? 2u : (dim_k) == 192 ? 8u : 4u)
 
 /* What a kernel is compiled for; every field a constant. */
 typedef struct ext_kind {
     uint32_t dim_k, dim_v, keys;
+    uint32_t stages, loaders;       /* tiles of a ring; warps a side */
+    uint32_t parts;                 /* in which a loader holds its 8-bit elements */
     uint32_t is_held;               /* q in registers; else in shared memory, for the instructions */
     uint32_t is_bf16;               /* products of bf16; else of f16 */
 } ext_kind;
@@ -30,12 +33,13 @@ typedef struct ext_block {
     shared_at base;
     uint32_t n_tasks_tiles;         /* tasks x head tiles */
     uint32_t has_k_scale, has_v_scale;
+    uint32_t stages;
 } ext_block;
 
 /* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty. */
 DEV shared_at ext_bar(const ext_block *t, uint32_t kind, uint32_t stage)
 {
-    return t->base + t->at.bars + (kind * EXTEND_STAGES + stage) * 8;
+    return t->base + t->at.bars + (kind * t->stages + stage) * 8;
 }
 
 /* Of the block's work i: longest first, since later rows see more keys. */
@@ -60,14 +64,14 @@ typedef struct ext_stream {
     uint32_t head_kv;
     const int32_t *pages;
     uint32_t is_found;
-    int32_t page;                   /* the lane's key's, just asked for; -1: it has none */
-    uint32_t token;
+    int32_t page[2];                /* the lane's keys', just asked for; -1: it has none. The second is 32 keys on, where a warp has 64 */
+    uint32_t token[2];
 } ext_stream;
 
 /* Where the lane's key of a tile lies, on the warp's side; 0: not there. */
 typedef struct ext_place {
-    uint64_t at;
-    float k_scale, v_scale;
+    uint64_t at[2];
+    float k_scale[2], v_scale[2];
     uint32_t is_found;
 } ext_place;
 
@@ -92,13 +96,16 @@ DEV void ext_open(const ext_block *t, ext_stream *s, const ext_kind k)
 /* Asks for the page id of the lane's key of the tile at hand. */
 DEV void ext_find(const ext_block *t, ext_stream *s, const ext_kind k)
 {
-    const uint32_t each = k.keys / EXTEND_LOADERS, page_size = t->p->layer.page_size;
-    const int32_t key = s->base + (int32_t)(t->warp % EXTEND_LOADERS * each + t->lane);
+    const uint32_t each = k.keys / k.loaders, page_size = t->p->layer.page_size;
     s->is_found = s->work < t->n_tasks_tiles;
-    s->page = -1;
-    if (s->is_found && t->lane < each && key >= s->key0 && key < s->key1) {
-        s->page = GET(s->pages[(uint32_t)key / page_size]);
-        s->token = (uint32_t)key % page_size;
+    UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        const int32_t key = s->base + (int32_t)(t->warp % k.loaders * each + t->lane + 32 * i);
+        s->page[i] = -1;
+        if (32 * i < each && s->is_found && t->lane < each && key >= s->key0 && key < s->key1) {
+            s->page[i] = GET(s->pages[(uint32_t)key / page_size]);
+            s->token[i] = (uint32_t)key % page_size;
+        }
     }
 }
 
@@ -111,25 +118,34 @@ DEV void ext_next(const ext_block *t, ext_stream *s, const ext_kind k)
     }
 }
 
-/* The lane's place in the tile whose page id was asked for last. */
+/* The lane's places in the tile whose page ids were asked for last. */
 DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t head_kv, const ext_side *side, uint32_t is_k)
 {
     const oct__dev_layer *layer = &t->p->layer;
     ext_place at;
     at.is_found = s->is_found;
-    at.at = 0;
-    at.k_scale = at.v_scale = 0.0f;
-    if (s->page >= 0) {
-        at.at = (uint64_t)(uintptr_t)side->side->base +
-                (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page, s->token, head_kv) * side->size;
-        if (is_k && t->has_k_scale) {
-            at.k_scale = token_scale(&layer->k, layer->heads, s->page, s->token, head_kv);
-        }
-        if (is_k && t->has_v_scale) {
-            at.v_scale = token_scale(&layer->v, layer->heads, s->page, s->token, head_kv);
+    UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        at.at[i] = 0;
+        at.k_scale[i] = at.v_scale[i] = 0.0f;
+        if (s->page[i] >= 0) {
+            at.at[i] = (uint64_t)(uintptr_t)side->side->base +
+                       (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page[i], s->token[i], head_kv) * side->size;
+            if (is_k && t->has_k_scale) {
+                at.k_scale[i] = token_scale(&layer->k, layer->heads, s->page[i], s->token[i], head_kv);
+            }
+            if (is_k && t->has_v_scale) {
+                at.v_scale[i] = token_scale(&layer->v, layer->heads, s->page[i], s->token[i], head_kv);
+            }
         }
     }
     return at;
+}
+
+/* Of row first + row of the warp's part, which is of one 32 with first: where it lies. */
+DEV uint64_t ext_row_at(const uint64_t *own, const uint32_t first, uint32_t row)
+{
+    return warp_shuffle_u64(first < 32 ? own[0] : own[1], first % 32 + row);
 }
 
 /* Where 16-byte chunk `chunk` of key `key` of a tile of 16-bit rows goes. */
@@ -155,13 +171,13 @@ typedef struct ext_turns {
 /* size: bytes of an element. An 8-bit chunk becomes two, whose places differ in bit 4. */
 DEV ext_turns ext_turns_of(const ext_block *t, const ext_side *s, shared_at to, const uint32_t size, const uint32_t dim, const ext_kind k)
 {
-    const uint32_t lanes = ext_lanes_of_row(dim * size), each = k.keys / EXTEND_LOADERS;
+    const uint32_t lanes = ext_lanes_of_row(dim * size), each = k.keys / k.loaders;
     ext_turns u;
     u.rows = 32 / lanes;
     u.row = t->lane / lanes;
     u.chunk = t->lane % lanes;
     u.is_within = u.chunk * 16 < s->side->dim * size;
-    u.own = to + t->warp % EXTEND_LOADERS * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, k.keys);
+    u.own = to + t->warp % k.loaders * each * 128 + ext_spot(u.row, size == 2 ? u.chunk : 2 * u.chunk, k.keys);
     u.offset = u.chunk * s->chunk_stride;
     return u;
 }
@@ -173,19 +189,35 @@ DEV shared_at ext_turn_place(const ext_turns *u, const uint32_t turn)
 }
 
 /* Whether all keys of the warp's part are there. */
-DEV uint32_t ext_is_whole(const ext_block *t, uint64_t own, const ext_kind k)
+DEV uint32_t ext_is_whole(const ext_block *t, const uint64_t *own, const ext_kind k)
 {
-    return !warp_any(own == 0 && t->lane < k.keys / EXTEND_LOADERS);
+    return !warp_any((own[0] == 0 && t->lane < k.keys / k.loaders) || (own[1] == 0 && k.keys / k.loaders > 32));
 }
 
 /* Rows of 16 bits: copies. */
-DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at to, const uint32_t dim, const ext_kind k)
+DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t dim, const ext_kind k)
 {
     const ext_turns u = ext_turns_of(t, s, to, 2, dim, k);
+    if (t->p->layer.page_size % 16 == 0 && ext_is_whole(t, own, k)) {   /* 16 keys are of one page, a stride apart */
+        const uint32_t each = k.keys / k.loaders;
+        const uint64_t stride = (uint64_t)s->side->token_stride * 2, step = stride * u.rows, lane_off = u.row * stride + u.offset;
+        UNROLL
+        for (uint32_t run = 0; run < each / 16; run++) {
+            uint64_t at = ext_row_at(own, run * 16, 0) + lane_off;
+            if (u.is_within) {
+                UNROLL
+                for (uint32_t i = 0; i < 16 / u.rows; i++) {
+                    async_load_16(ext_turn_place(&u, run * (16 / u.rows) + i), (const void *)(uintptr_t)at);
+                    at += step;
+                }
+            }
+        }
+        return;
+    }
     if (ext_is_whole(t, own, k)) {
         UNROLL
-        for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
-            const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row) + u.offset;
+        for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+            const uint64_t at = ext_row_at(own, i * u.rows, u.row) + u.offset;
             if (u.is_within) {
                 async_load_16(ext_turn_place(&u, i), (const void *)(uintptr_t)at);
             }
@@ -193,8 +225,8 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at
         return;
     }
     NO_UNROLL
-    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
-        const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row);
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
+        const uint64_t at = ext_row_at(own, i * u.rows, u.row);
         if (u.is_within) {
             async_load(ext_turn_place(&u, i), (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
         }
@@ -202,12 +234,12 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, uint64_t own, shared_at
 }
 
 /* Rows of 8 bits: into registers. */
-DEV void ext_hold(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t dim, const ext_kind k, uint32_t *held)
+DEV void ext_hold(const ext_block *t, const ext_side *s, const uint64_t *own, const uint32_t part, const uint32_t dim, const ext_kind k, uint32_t *held)
 {
     const ext_turns u = ext_turns_of(t, s, 0, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
-        const uint64_t at = warp_shuffle_u64(own, i * u.rows + u.row);
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
+        const uint64_t at = ext_row_at(own, part * (k.keys / k.loaders / k.parts) + i * u.rows, u.row);
         u32x4 v = { 0, 0, 0, 0 };
         if (u.is_within && at != 0) {
             v = global_load_16((const void *)(uintptr_t)(at + u.offset));
@@ -232,11 +264,12 @@ DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t
 }
 
 /* ... and from there. */
-DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t dtype, const uint32_t dim, const ext_kind k)
+DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dtype, const uint32_t dim,
+                     const ext_kind k)
 {
     const ext_turns u = ext_turns_of(t, s, to, 1, dim, k);
     UNROLL
-    for (uint32_t i = 0; i < k.keys / EXTEND_LOADERS / u.rows; i++) {
+    for (uint32_t i = 0; i < k.keys / k.loaders / u.rows / k.parts; i++) {
         uint32_t word[8];
         UNROLL
         for (uint32_t w = 0; w < 4; w++) {
@@ -249,7 +282,7 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
             }
         }
         if (u.is_within) {
-            const shared_at place = ext_turn_place(&u, i);
+            const shared_at place = ext_turn_place(&u, part * (k.keys / k.loaders / u.rows / k.parts) + i);
             ext_write_16(place, word[0], word[1], word[2], word[3]);
             ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
         }
@@ -257,20 +290,20 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
 }
 
 /* Rows that lie anyhow. */
-DEV void ext_gather(const ext_block *t, const ext_side *s, uint64_t own, shared_at to, const ext_kind k)
+DEV void ext_gather(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const ext_kind k)
 {
-    const uint32_t eights = s->side->dim / 8, each = k.keys / EXTEND_LOADERS;
+    const uint32_t eights = s->side->dim / 8, each = k.keys / k.loaders;
     NO_UNROLL
     for (uint32_t e = 0; e < (each * eights + WARP - 1) / WARP; e++) {
         const uint32_t i = e * WARP + t->lane, row = i / eights, chunk = i % eights;
-        const uint64_t at = warp_shuffle_u64(own, row % 32);
+        const uint64_t low = warp_shuffle_u64(own[0], row % 32), high = each > 32 ? warp_shuffle_u64(own[1], row % 32) : 0, at = row < 32 ? low : high;
         float x[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
         if (row < each) {
             if (at != 0) {
                 const uint64_t offset = s->chunk_stride == 16 ? chunk * 8 * s->size : chunk * 8 * s->size / 16 * s->chunk_stride + chunk * 8 * s->size % 16;
                 load_eight((const void *)(uintptr_t)(at + offset), s->side->dtype, x);
             }
-            const shared_at place = to + ext_spot(t->warp % EXTEND_LOADERS * each + row, chunk, k.keys);
+            const shared_at place = to + ext_spot(t->warp % k.loaders * each + row, chunk, k.keys);
             if (k.is_bf16) {
                 ext_write_16(place, pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7]));
             } else {
@@ -287,26 +320,42 @@ DEV uint32_t ext_is_copied(const ext_side *s)
 }
 
 /* Arrivals that make a side's tile full. */
-DEV uint32_t ext_arrivals(const ext_side *s)
+DEV uint32_t ext_arrivals(const ext_side *s, const ext_kind k)
 {
-    return EXTEND_LOADERS * (ext_is_copied(s) ? 33 : 1);
+    return k.loaders * (ext_is_copied(s) ? 33 : 1);
+}
+
+/* What is held of the warp's part of a tile. */
+DEV void ext_convert_any(const ext_block *t, const ext_side *s, const uint32_t *held, shared_at to, const uint32_t part, const uint32_t dim, const ext_kind k)
+{
+    if (s->side->dtype == OCT_DTYPE_E4M3FN) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FN, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_I8) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_I8, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E5M2, dim, k);
+    } else {
+        ext_convert(t, s, held, to, part, OCT_DTYPE_E4M3FNUZ, dim, k);
+    }
 }
 
 /* The warp's part of a side's tile. */
-DEV void ext_put(const ext_block *t, const ext_side *s, uint64_t own, const uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
+DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
 {
     if (ext_is_copied(s)) {
         ext_copy(t, s, own, to, dim, k);
     } else if (!s->is_wide) {
         ext_gather(t, s, own, to, k);
-    } else if (s->side->dtype == OCT_DTYPE_E4M3FN) {
-        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FN, dim, k);
-    } else if (s->side->dtype == OCT_DTYPE_I8) {
-        ext_convert(t, s, held, to, OCT_DTYPE_I8, dim, k);
-    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
-        ext_convert(t, s, held, to, OCT_DTYPE_E5M2, dim, k);
+    } else if (k.parts == 1) {
+        ext_convert_any(t, s, held, to, 0, dim, k);
     } else {
-        ext_convert(t, s, held, to, OCT_DTYPE_E4M3FNUZ, dim, k);
+        NO_UNROLL
+        for (uint32_t part = 0; part < k.parts; part++) {
+            if (part > 0) {
+                ext_hold(t, s, own, part, dim, k, held);
+            }
+            ext_convert_any(t, s, held, to, part, dim, k);
+        }
     }
 }
 
@@ -348,7 +397,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
     s.base = s.first = s.key0 = s.key1 = 0;
     s.head_kv = 0;
     s.pages = 0;
-    s.token = 0;
+    s.token[0] = s.token[1] = 0;
     ext_open(t, &s, k);
     ext_find(t, &s, k);
     head_kv = s.head_kv;
@@ -359,18 +408,21 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
         head_kv = s.head_kv;
     }
     if (holds) {
-        ext_hold(t, side, at.at, dim, k, held);
+        ext_hold(t, side, at.at, 0, dim, k, held);
     }
     uint32_t n = 0;
     NO_UNROLL
     for (; at.is_found; n++) {
-        const uint32_t stage = n % EXTEND_STAGES, parity = (n / EXTEND_STAGES & 1) ^ 1;
+        const uint32_t stage = n % k.stages, parity = (n / k.stages & 1) ^ 1;
         bar_wait(ext_bar(t, is_k ? 1 : 3, stage), parity);
         if (has_scales) {
-            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % EXTEND_LOADERS * (k.keys / EXTEND_LOADERS) + t->lane;
-            if (t->lane < k.keys / EXTEND_LOADERS) {
-                SPUT(scale[0], at.k_scale);
-                SPUT(scale[k.keys], at.v_scale);
+            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % k.loaders * (k.keys / k.loaders) + t->lane;
+            UNROLL
+            for (uint32_t i = 0; i < k.keys / k.loaders; i += 32) {
+                if (t->lane < k.keys / k.loaders) {
+                    SPUT(scale[i], at.k_scale[i / 32]);
+                    SPUT(scale[k.keys + i], at.v_scale[i / 32]);
+                }
             }
         }
         ext_put(t, side, at.at, held, side->ring + stage * (k.keys * dim * 2), dim, k);
@@ -382,7 +434,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
             head_kv = s.head_kv;
         }
         if (holds) {
-            ext_hold(t, side, at.at, dim, k, held);
+            ext_hold(t, side, at.at, 0, dim, k, held);
         }
     }
 }

@@ -22,7 +22,7 @@ typedef struct ext_rows {
 typedef struct ext_state {
     float m[2], z[2];                         /* m: log2 */
     float factor[2], alpha[2];                /* from a raw score to log2; of the sums, when the maximum moved */
-    float unit, inverse;                      /* sums are in units of it: a power of two >= the V scales met */
+    float unit;                               /* sums are in units of it: a power of two >= the V scales met */
 } ext_state;
 
 DEV uint32_t ext_q_spot(const ext_block *t, const ext_kind k, uint32_t row, uint32_t chunk)

@@ -77,5 +77,6 @@ DEV void oct__simt_wg_mma(float *d, const uint32_t *a, uint64_t a_at, uint64_t b
     }
 OCT__WG_MODEL(64)
 OCT__WG_MODEL(128)
+OCT__WG_MODEL(256)
 
 #endif

@@ -17,6 +17,14 @@
     "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define OCT__WG_F128 OCT__WG_F8(0), OCT__WG_F8(8), OCT__WG_F8(16), OCT__WG_F8(24), OCT__WG_F8(32), OCT__WG_F8(40), OCT__WG_F8(48), OCT__WG_F8(56)
+#define OCT__WG_D256 \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23," \
+    "%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71," \
+    "%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119," \
+    "%120,%121,%122,%123,%124,%125,%126,%127"
+#define OCT__WG_F256 OCT__WG_F8(0), OCT__WG_F8(8), OCT__WG_F8(16), OCT__WG_F8(24), OCT__WG_F8(32), OCT__WG_F8(40), OCT__WG_F8(48), OCT__WG_F8(56), OCT__WG_F8(64), OCT__WG_F8(72), OCT__WG_F8(80), OCT__WG_F8(88), OCT__WG_F8(96), OCT__WG_F8(104), OCT__WG_F8(112), OCT__WG_F8(120)
 
 /* The types of the operands and a flag whose word is "0" are parts of an instruction: one of four. */
 #define OCT__WG_TYPED(instruction, flag) \
@@ -72,6 +80,14 @@ DEV void wg_mma_shared_128(float *d, uint64_t a, uint64_t b, const uint32_t is_f
 DEV void wg_mma_128(float *d, const uint32_t *a, uint64_t b, const uint32_t is_k_major, const uint32_t is_bf16)
 {
     OCT__WG_TYPED(OCT__WG_128, is_k_major);
+}
+
+#define OCT__WG_256(type, trans)                                                                            \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" OCT__WG_D256 "}, {%128,%129,%130,%131}, %132, 1, 1, 1, " trans ";" \
+                 : OCT__WG_F256 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+DEV void wg_mma_256(float *d, const uint32_t *a, uint64_t b, const uint32_t is_k_major, const uint32_t is_bf16)
+{
+    OCT__WG_TYPED(OCT__WG_256, is_k_major);
 }
 
 #endif

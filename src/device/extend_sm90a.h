@@ -6,13 +6,16 @@
 
 #define OCT__EXTEND_GROUPS 2u         /* warpgroups that multiply, each with 64 vectors */
 #define OCT__EXTEND_VECTORS (OCT__EXTEND_GROUPS * 64u)
-#define OCT__EXTEND_LOADERS 4u        /* warps that bring K; as many bring V */
-#define OCT__EXTEND_LANES (OCT__EXTEND_LOADERS * 64u + OCT__EXTEND_GROUPS * 128u)
-#define OCT__EXTEND_STAGES 4u
 
-/* Keys of a tile: what the registers hold beside the output and q, of those that multiply (scores of 64 vectors), and of those that load (8-bit elements a
- * tile ahead). */
-#define OCT__EXTEND_KEYS(dim_k) ((dim_k) > 64 ? 64u : 128u)
+/* Two forms. Four warps bring K, as many V, and those that multiply have 184 registers: pages of 8 bits are turned into 16 on their way, which is what the
+ * warps are for. Or two warps and 216 registers: pages of bf16, copied as they lie, and the 256 dims of output that leave no other choice. */
+#define OCT__EXTEND_LOADERS(dim_k, is_bf16) ((dim_k) > 192 || (is_bf16) ? 2u : 4u)
+#define OCT__EXTEND_LANES_OF(loaders) ((loaders) * 64u + OCT__EXTEND_GROUPS * 128u)
+#define OCT__EXTEND_LANES(dim_k, is_bf16) OCT__EXTEND_LANES_OF(OCT__EXTEND_LOADERS(dim_k, is_bf16))
+
+/* Keys of a tile: what the registers hold beside the output, scores of 64 vectors. Tiles of a ring: what shared memory holds. */
+#define OCT__EXTEND_KEYS(dim_k, is_bf16) ((dim_k) <= 64 || ((dim_k) <= 192 && (is_bf16)) ? 128u : 64u)
+#define OCT__EXTEND_STAGES(dim_k, is_bf16) ((dim_k) > 64 && OCT__EXTEND_LOADERS(dim_k, is_bf16) == 2 ? 2u : 4u)
 
 typedef struct oct__extend_shared {
     uint32_t k, v;                    /* [stages][keys][dim] of 16 bits, in the order of the instructions; multiples of 1024 */
@@ -23,16 +26,17 @@ typedef struct oct__extend_shared {
     uint32_t bytes;
 } oct__extend_shared;
 
-OCT__FN oct__extend_shared oct__extend_shared_of(uint32_t dim_k, uint32_t dim_v, uint32_t keys)
+OCT__FN oct__extend_shared oct__extend_shared_of(uint32_t dim_k, uint32_t dim_v, uint32_t is_bf16)
 {
+    const uint32_t keys = OCT__EXTEND_KEYS(dim_k, is_bf16), stages = OCT__EXTEND_STAGES(dim_k, is_bf16);
     oct__extend_shared s;
     s.k = 0;
-    s.v = s.k + OCT__EXTEND_STAGES * keys * dim_k * 2;
-    s.q = s.v + OCT__EXTEND_STAGES * keys * dim_v * 2;
+    s.v = s.k + stages * keys * dim_k * 2;
+    s.q = s.v + stages * keys * dim_v * 2;
     s.scale = s.q + OCT__EXTEND_VECTORS * dim_k * 2;
-    s.factor = s.scale + OCT__EXTEND_STAGES * keys * 8;
+    s.factor = s.scale + stages * keys * 8;
     s.bars = s.factor + OCT__EXTEND_VECTORS * 4;
-    s.bytes = s.bars + 4 * OCT__EXTEND_STAGES * 8;
+    s.bytes = s.bars + 4 * stages * 8;
     return s;
 }
 

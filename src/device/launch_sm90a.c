@@ -222,6 +222,7 @@ static const struct extend_form { uint32_t dim_k, dim_v; const char *f16, *bf16;
     { 64, 64, "attn_extend_sm90a_f16_64_64", "attn_extend_sm90a_bf16_64_64" },
     { 128, 128, "attn_extend_sm90a_f16_128_128", "attn_extend_sm90a_bf16_128_128" },
     { 192, 128, "attn_extend_sm90a_f16_192_128", "attn_extend_sm90a_bf16_192_128" },
+    { 256, 256, "attn_extend_sm90a_f16_256_256", "attn_extend_sm90a_bf16_256_256" },
 };
 enum { EXTENDS = sizeof extends / sizeof extends[0] };
 
@@ -234,8 +235,8 @@ const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char *
         *why = "pages of 8 or 16 bits";
     } else if (kv->v.dtype == (is_bf16 ? OCT_DTYPE_F16 : OCT_DTYPE_BF16)) {
         *why = "products of one 16-bit format: bf16 where K is, else f16";
-    } else if (kv->dim_k > 192 || kv->dim_v > 128) {
-        *why = "head dims of up to 192 (K) and 128 (V): a row of the output in registers";
+    } else if (kv->dim_k > 256 || kv->dim_v > 256) {
+        *why = "head dims of up to 256: a row of the output in registers";
     } else if (kv->layout == OCT_LAYOUT_V5D) {
         *why = "V with the dims of a token side by side (NHD, HND)";
     }
@@ -258,6 +259,7 @@ void oct__dev_sm90a_extend_shape(const char *kernel, oct__dev_attn_shape *shape)
     for (int i = 0; i < EXTENDS; i++) {
         form = strcmp(kernel, extends[i].f16) == 0 || strcmp(kernel, extends[i].bf16) == 0 ? &extends[i] : form;
     }
-    shape->threads = OCT__EXTEND_LANES;
-    shape->shared_bytes = oct__extend_shared_of(form->dim_k, form->dim_v, OCT__EXTEND_KEYS(form->dim_k)).bytes;
+    const uint32_t is_bf16 = strcmp(kernel, form->bf16) == 0;
+    shape->threads = OCT__EXTEND_LANES(form->dim_k, is_bf16);
+    shape->shared_bytes = oct__extend_shared_of(form->dim_k, form->dim_v, is_bf16).bytes;
 }

@@ -40,7 +40,7 @@ static const kv_format kv_formats[] = {
     { OCT_DTYPE_E4M3FNUZ, OCT_SCALE_TENSOR, 0, 0 },
 };
 static const int64_t pages[] = { 16, 1, 5, 64 };
-static const int64_t dims[][2] = { { 128, 128 }, { 64, 64 }, { 80, 80 }, { 192, 128 }, { 96, 112 }, { 24, 40 }, { 160, 72 } };
+static const int64_t dims[][2] = { { 128, 128 }, { 64, 64 }, { 80, 80 }, { 192, 128 }, { 96, 112 }, { 24, 40 }, { 160, 72 }, { 256, 256 }, { 192, 192 } };
 static const int64_t ratios[] = { 4, 1, 7, 12 };
 static const int64_t floats[] = { OCT_DTYPE_BF16, OCT_DTYPE_F32, OCT_DTYPE_F16, OCT_DTYPE_E4M3FN };
 static const int64_t windows[] = { 0, 1, 30 };
@@ -179,17 +179,17 @@ static int64_t run_kernel(void *arg, int64_t i)
                                          { OCT_DTYPE_BF16, OCT_DTYPE_E4M3FN } };
     (void)arg;
     problem_shape s = problem_plain(8100000 + i);
-    s.k_dtype = dtypes[i / 3][0];
-    s.v_dtype = dtypes[i / 3][1];
+    s.k_dtype = dtypes[i / 4][0];
+    s.v_dtype = dtypes[i / 4][1];
     s.k_scale_mode = s.k_dtype >= OCT_DTYPE_E4M3FN ? OCT_SCALE_LAYER : OCT_SCALE_NONE;
     s.v_scale_mode = s.v_dtype >= OCT_DTYPE_E4M3FN ? OCT_SCALE_LAYER : OCT_SCALE_NONE;
-    s.dim_k = (int64_t[]){ 64, 128, 192 }[i % 3];
-    s.dim_v = (int64_t[]){ 64, 128, 128 }[i % 3];
+    s.dim_k = (int64_t[]){ 64, 128, 192, 256 }[i % 4];
+    s.dim_v = (int64_t[]){ 64, 128, 128, 256 }[i % 4];
     s.heads = 1;
     s.heads_q = 4;
     s.page_size = 16;
     s.q_dtype = OCT_DTYPE_BF16;
-    s.out_dtype = i % 6 < 3 ? OCT_DTYPE_BF16 : OCT_DTYPE_F32;
+    s.out_dtype = i % 8 < 4 ? OCT_DTYPE_BF16 : OCT_DTYPE_F32;
     problem_lengths(&s, 2, (int32_t[]){ 70, 40 }, (int32_t[]){ 700, 333 });
     return check(&s) != 0;
 }
@@ -197,7 +197,7 @@ static int64_t run_kernel(void *arg, int64_t i)
 static void every_kernel(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("kernels", 12, 60, run_kernel, NULL), 0);
+    assert_int_equal(isolate_run("kernels", 16, 60, run_kernel, NULL), 0);
 }
 
 static void every_kernel_ran(void **state)
@@ -213,7 +213,7 @@ static void every_kernel_ran(void **state)
                 print_message("%s did not run\n", kernel->name);
             assert_true(isolate_n_ran(kernel->name) >= 1);
         }
-    assert_true(n >= 6);
+    assert_true(n >= 8);
 }
 
 /* Rows in chosen and in fixed splits, merged, against the oracle: dims of 64, 128 and 192/128 in turn. */

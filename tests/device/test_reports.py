@@ -15,7 +15,8 @@ with open(KERNELS, encoding="utf-8") as file:
     NAMES = ["oct__dev_" + name for name in re.findall(r"^X\((\w+)", file.read(), re.M)]
 HOPPERS = os.path.join(ROOT, "src", "cuda", "kernels_sm90a.def")
 with open(HOPPERS, encoding="utf-8") as file:
-    HOPPERS_NAMES = ["oct__dev_" + name for name in re.findall(r"^X\((\w+)", file.read(), re.M)]
+    HOPPERS_LANES = {"oct__dev_" + name: int(lanes) for name, lanes in re.findall(r"^X\((\w+), (\d+)", file.read(), re.M)}
+    HOPPERS_NAMES = list(HOPPERS_LANES)
 IGNORED = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.\n"
 
 
@@ -121,14 +122,17 @@ def hoppers_instructions():
 
 # Hopper's extend begins with the registers that its warpgroups reckon with, and changes them.
 def hoppers():
-    def report(wrong=None, registers=128):
-        return "".join(ptxas(name, registers=registers if name == wrong else 128 if "_extend_sm90a_" in name else 90) for name in HOPPERS_NAMES)
+    def first(name):
+        return 65536 // HOPPERS_LANES[name] // 8 * 8
+
+    def report(wrong=None, registers=0):
+        return "".join(ptxas(name, registers=registers if name == wrong else first(name) if "_extend_sm90a_" in name else 90) for name in HOPPERS_NAMES)
     status, text = gate("ptxas", report(), HOPPERS)
     assert status == 0, text
     extends = [name for name in HOPPERS_NAMES if "_extend_sm90a_" in name]
-    assert len(extends) >= 6
+    assert len(extends) >= 8 and first(extends[0]) != first(extends[-1])
     for name in (extends[0], extends[-1]):
-        for registers in (120, 136):
+        for registers in (first(name) - 8, first(name) + 8):
             status, text = gate("ptxas", report(name, registers), HOPPERS)
             assert status != 0 and f"{name}: begins with {registers} registers" in text, text
     for text in (IGNORED + report(), report() + IGNORED.replace("; unable to determine register count at entry", " to maintain minimum register requirements")):
