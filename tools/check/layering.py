@@ -37,8 +37,8 @@ MATRICES = re.compile(r"(ggml(-[a-z]+)?|gguf|llama|jansson)\.h$")
 SYSTEM_ROOMS = {"host", "engine", "apps", "bindings"}
 INSTRUCTION_ROOMS = {"cpu", "host"}
 MATRIX_ROOMS = {"engine"}
-# The server speaks JSON and HTTP; what it says of models it asks the engine for.
-SERVER = re.compile(r"(jansson|microhttpd|netdb|sys/socket)\.h$")
+# The server speaks JSON and HTTP, `bench serve` is its client; what they say of models they ask the engine for.
+SERVER = re.compile(r"(jansson|microhttpd|curl/curl|netdb|arpa/inet|netinet/in|sys/socket)\.h$")
 SERVER_ROOMS = {"apps"}
 
 SOURCES = (".c", ".h", ".def", ".cc", ".cpp", ".cu", ".hip", ".inc")
