@@ -50,6 +50,10 @@ static oct_status resolve(octe_engine *e, const octe_engine_options *given, oct_
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "max_sequences is %u, max_step_rows %u; at most %d and %d", o->max_sequences, o->max_step_rows,
                             MAX_SEQUENCES, MAX_ROWS);
     }
+    o->max_step_parts = o->max_step_parts != 0 ? o->max_step_parts : o->max_sequences;
+    if (o->max_step_parts < o->max_sequences || o->max_step_parts > MAX_ROWS) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "max_step_parts is %u; must be max_sequences = %u to %d", o->max_step_parts, o->max_sequences, MAX_ROWS);
+    }
     if (o->max_context_tokens > info->n_ctx_train) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, info->path, "a context of %u tokens is longer than the model was made for (%u)", o->max_context_tokens,
                             info->n_ctx_train);
@@ -104,20 +108,20 @@ static oct_status open_plans(octe_engine *e, oct_error *error)
 static oct_status open_step_memory(octe_engine *e, oct_error *error)
 {
     const octe_engine_options *o = &e->options;
-    const size_t rows = e->rows_room, sequences = o->max_sequences;
+    const size_t rows = e->rows_room, parts = o->max_step_parts;
     octe__step_memory *m = &e->step;
     m->tokens = calloc(rows, sizeof(int32_t));
     m->positions = calloc(rows, sizeof(int32_t));
     m->output_rows = calloc(rows, sizeof(int32_t));
-    m->parts = calloc(sequences, sizeof(*m->parts));
-    m->old_length = calloc(sequences, sizeof(uint32_t));
-    m->seen = calloc(sequences, sizeof(bool));
-    m->qo_indptr = calloc(sequences + 1, sizeof(int32_t));
+    m->parts = calloc(parts, sizeof(*m->parts));
+    m->old_length = calloc(parts, sizeof(uint32_t));
+    m->seen = calloc(o->max_sequences, sizeof(bool));
+    m->qo_indptr = calloc(parts + 1, sizeof(int32_t));
     bool there = m->tokens != NULL && m->positions != NULL && m->output_rows != NULL && m->parts != NULL && m->old_length != NULL && m->seen != NULL && m->qo_indptr != NULL;
     for (int g = 0; g < OCTE__GROUPS; g++) {
         m->slots[g] = calloc(rows, sizeof(int32_t));
-        m->kv_indptr[g] = calloc(sequences + 1, sizeof(int32_t));
-        m->last_page_len[g] = calloc(sequences, sizeof(int32_t));
+        m->kv_indptr[g] = calloc(parts + 1, sizeof(int32_t));
+        m->last_page_len[g] = calloc(parts, sizeof(int32_t));
         there = there && m->slots[g] != NULL && m->kv_indptr[g] != NULL && m->last_page_len[g] != NULL;
     }
     if (there && o->count) {
@@ -126,7 +130,7 @@ static oct_status open_step_memory(octe_engine *e, oct_error *error)
         e->seam.v_counts = calloc(n, sizeof(*e->seam.v_counts));
         there = e->seam.k_counts != NULL && e->seam.v_counts != NULL;
     }
-    return there ? OCT_OK : octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for steps of %zu rows and %zu sequences", rows, sequences);
+    return there ? OCT_OK : octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for steps of %zu rows and %zu parts", rows, parts);
 }
 
 static oct_status open(octe_engine *e, const octe_engine_options *given, oct_error *error)

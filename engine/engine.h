@@ -20,6 +20,7 @@ typedef struct octe_engine_options {
     uint32_t max_sequences;        /* 0: 1 */
     uint32_t max_step_rows;        /* rows (tokens) of one step, llama.cpp's n_ubatch; 0: 512 */
     uint32_t max_step_logits;      /* rows of one step with logits; memory: this x n_vocab x 4 bytes. 0: max(64, max_sequences), at most max_step_rows */
+    uint32_t max_step_parts;       /* parts of octe_engine_step_paged's step; no pool is sized by them. 0: max_sequences; not fewer */
     int64_t pool_tokens;           /* tokens that all sequences together may hold in the pool. 0: by pool_bytes, else max_sequences x max_context_tokens */
     uint64_t pool_bytes;           /* as pool_tokens, in bytes of pages of all layers; 0: by pool_tokens. Not both */
     octe_kv_config kv;
@@ -101,7 +102,7 @@ typedef struct octe_paged_part {
                                   * other token by token: all rows are stored before any is read */
 } octe_paged_part;
 
-/* As octe_engine_step; nothing of the parts is kept. At most max_sequences of them. A step that failed may have stored some of its rows. */
+/* As octe_engine_step; nothing of the parts is kept. At most max_step_parts of them. A step that failed may have stored some of its rows. */
 oct_status octe_engine_step_paged(octe_engine *engine, const octe_paged_part *parts, uint32_t n_parts, const float **logits, oct_error *error);
 
 /* Bytes of one page of a pool in all its layers, dynamic scales included; 0 for a pool that the model has no layers for. */

@@ -14,12 +14,12 @@ enum { OCTE__ROWS_TOGETHER = 4 };
 typedef struct octe__step_memory {
     int32_t *tokens, *positions, *output_rows;      /* [rows_room] */
     int32_t *slots[OCTE__GROUPS];                   /* [rows_room] */
-    octe_paged_part *parts;                         /* [max_sequences] */
-    uint32_t *old_length;                           /* [max_sequences] by part */
+    octe_paged_part *parts;                         /* [max_step_parts] */
+    uint32_t *old_length;                           /* [max_step_parts] by part */
     bool *seen;                                     /* [max_sequences] */
-    int32_t *qo_indptr;                             /* [max_sequences + 1] */
-    int32_t *kv_indptr[OCTE__GROUPS];               /* [max_sequences + 1] */
-    int32_t *last_page_len[OCTE__GROUPS];           /* [max_sequences] */
+    int32_t *qo_indptr;                             /* [max_step_parts + 1] */
+    int32_t *kv_indptr[OCTE__GROUPS];               /* [max_step_parts + 1] */
+    int32_t *last_page_len[OCTE__GROUPS];           /* [max_step_parts] */
     int32_t *kv_indices[OCTE__GROUPS];              /* grows */
     size_t n_indices_room[OCTE__GROUPS];
 } octe__step_memory;

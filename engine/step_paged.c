@@ -41,8 +41,8 @@ static oct_status check(const octe_engine *e, const octe_paged_part *parts, uint
 {
     const octe_engine_options *o = &e->options;
     uint64_t rows = 0, outputs = 0;
-    if (parts == NULL || n_parts == 0 || n_parts > o->max_sequences) {
-        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "%u parts; must be 1 to %u", parts == NULL ? 0 : n_parts, o->max_sequences);
+    if (parts == NULL || n_parts == 0 || n_parts > o->max_step_parts) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "%u parts; must be 1 to %u", parts == NULL ? 0 : n_parts, o->max_step_parts);
     }
     oct_kv_table_stats stats = {.struct_size = sizeof(stats)};
     if (oct_kv_table_stats_get(octe__cache_table(&e->cache, OCTE__FULL), &stats) != OCT_OK || stats.n_used > 0) {

@@ -175,12 +175,12 @@ static oct_status open_engine(const serve_options *o, const octe_kv_config *conf
     options.n_threads = o->n_threads;
     options.max_context_tokens = o->context_tokens;
     const uint32_t most_samples = o->max_sequences * (1 + o->draft.n_tokens);
-    /* Deterministic, each guess is a part of a step by itself. */
-    options.max_sequences = o->deterministic ? most_samples : o->max_sequences;
+    options.max_sequences = o->max_sequences;
     /* Deterministic, a chunk of a prompt always fits beside a token of everybody. */
     options.max_step_rows = o->deterministic || o->max_rows < o->max_sequences ? o->max_rows + o->max_sequences : o->max_rows;
     options.max_step_logits = most_samples < options.max_step_rows ? most_samples : options.max_step_rows;
-    options.max_sequences = options.max_sequences < options.max_step_logits ? options.max_sequences : options.max_step_logits;
+    /* Deterministic, each guess is a part of a step by itself. */
+    options.max_step_parts = o->deterministic ? options.max_step_logits : o->max_sequences;
     options.pool_bytes = o->memory_bytes;
     options.kv = *config;
     options.deterministic = o->deterministic;

@@ -65,7 +65,7 @@ oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *opti
         .max_step_rows = o->max_step_rows,
         .chunk_tokens = options->chunk_tokens,
         .max_waiting = options->max_waiting,
-        .max_step_samples = o->deterministic && o->max_sequences < o->max_step_logits ? o->max_sequences : o->max_step_logits,
+        .max_step_samples = o->deterministic && o->max_step_parts < o->max_step_logits ? o->max_step_parts : o->max_step_logits,
         .draft = options->draft,
         .deterministic = o->deterministic,
         .prefix_cache = !options->no_prefix_cache,
@@ -75,13 +75,13 @@ oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *opti
     if (s.deterministic && s.chunk_tokens == 0 && s.max_step_rows > s.max_running) {
         s.chunk_tokens = (s.max_step_rows - s.max_running) / s.page_size * s.page_size;
     }
-    r->parts = calloc(o->max_sequences, sizeof(*r->parts));
+    r->parts = calloc(o->max_step_parts, sizeof(*r->parts));
     r->outcomes = calloc(o->max_sequences, sizeof(*r->outcomes));
     oct_status status = OCT_OK;
     if (!open_host(r, options->swap_bytes, &s)) {
         status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for %u pages of preempted requests", s.n_swap);
     } else if (r->parts == NULL || r->outcomes == NULL) {
-        status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for steps of %u parts", o->max_sequences);
+        status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for steps of %u parts", o->max_step_parts);
     } else {
         status = octe_scheduler_open(&s, &r->scheduler, error);
     }

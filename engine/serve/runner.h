@@ -13,7 +13,7 @@ typedef struct octe_runner_options {
     uint32_t max_waiting;      /* 0: any number */
     bool no_prefix_cache;
     octe_draft_options draft;  /* the engine should take rows with logits of the guesses, too: max_step_logits bounds them; deterministic, each guess is a part of its own, and
-                                  max_sequences does as well */
+                                  max_step_parts does as well */
     uint64_t swap_bytes;       /* of the host, for the pages of preempted requests; 0: they are computed again */
 } octe_runner_options;
 

@@ -7,7 +7,7 @@
 struct octe_runner {
     octe_engine *engine;
     octe_scheduler *scheduler;
-    octe_paged_part *parts;      /* [max_sequences] */
+    octe_paged_part *parts;      /* [max_step_parts] */
     octe_outcome *outcomes;      /* [max_sequences] */
     uint32_t n_vocab;
     unsigned char *host;         /* [n_swap][place_bytes] */

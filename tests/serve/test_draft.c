@@ -129,7 +129,8 @@ static octe_engine *open_one(int model, const char *kv, bool deterministic, octe
 {
     octe_engine_options o = options(kv);
     o.deterministic = deterministic;
-    o.max_sequences = 20;
+    o.max_sequences = 4;
+    o.max_step_parts = 20;
     o.max_step_rows = 64 + 20;
     o.max_step_logits = 20;
     o.pool_tokens = 4 * CONTEXT;

@@ -452,3 +452,14 @@ def test_cache_file(start, model, request, tmp_path):
     path.mkdir()
     done = subprocess.run([octavo, "serve", "-m", model, "--port", "0", "-t", "1", "--kv-cache-memory", "1M", *map(str, arguments)], capture_output=True, timeout=60)
     assert done.returncode == 1 and path.is_dir(), done.stderr
+
+
+def test_guesses_cost_no_pages(start, model_window):
+    """Deterministic, each guess is a part of a step by itself; the pools, of windows too, are those of a server that guesses nothing."""
+    pools = []
+    for more in ([], ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 15}']):
+        server = start("--deterministic", "--kv-cache-memory", "16M", *more, file=model_window)
+        m = server.metrics()
+        pools.append([m[f'octavo:pages{{pool="{pool}",state="all"}}'] for pool in ("full", "window")])
+        assert server.complete("abcabcabcabc", max_tokens=40, ignore_eos=True)["usage"]["completion_tokens"] == 40
+    assert pools[0] == pools[1] and min(pools[0]) > 0
