@@ -70,7 +70,7 @@ static void preempt_last(octe_scheduler *s)
     octe__scheduler_enqueue(s, r);
 }
 
-/* Pages that n more tokens of r need and it has not. A step that was abandoned, or wrong guesses, may have left more than this one needs. */
+/* Pages that n more tokens of r need and it has not. A step that was abandoned may have left more than this one needs. */
 static uint32_t pages_wanted(const octe_scheduler *s, const octe__request *r, uint32_t n)
 {
     const uint32_t all = octe__pages_for(s, r->n_computed + n);
@@ -336,6 +336,17 @@ static void plan_waiting(octe_scheduler *s)
 
 /* ---- guesses --------------------------------------------------------------------------------------------------------- */
 
+/* Guesses that fit in the pages that r has and in free ones: no cached page goes for a guess. */
+static uint32_t guesses_that_fit(const octe_scheduler *s, const octe__request *r)
+{
+    int64_t n_free = INT32_MAX;
+    for (int g = 0; g < octe__n_pools(s); g++) {
+        n_free = s->pages[g].n_free < n_free ? s->pages[g].n_free : n_free;
+    }
+    const int64_t n = (r->n_pages + n_free) * s->options.page_size - r->n_computed - r->n_planned;
+    return (uint32_t)(n < OCTE_DRAFT_MAX ? n : OCTE_DRAFT_MAX);
+}
+
 /* In what is left of the step, so that nobody waits for a guess; and nobody is preempted for one. */
 static void plan_drafts(octe_scheduler *s)
 {
@@ -346,7 +357,7 @@ static void plan_drafts(octe_scheduler *s)
     }
     for (uint32_t i = 0; i < s->n_parts && s->rows_left > 0 && samples_left > 0; i++) {
         octe__request *r = s->planned[i];
-        const uint32_t limits[] = {d->n_tokens, r->draft_tokens > 0 ? (uint32_t)r->draft_tokens : d->n_tokens, s->rows_left, samples_left, r->max_tokens - r->n_tokens - 1};
+        const uint32_t limits[] = {d->n_tokens, r->draft_tokens > 0 ? (uint32_t)r->draft_tokens : d->n_tokens, s->rows_left, samples_left, r->max_tokens - r->n_tokens - 1, guesses_that_fit(s, r)};
         uint32_t n = limits[0];
         for (size_t k = 1; k < sizeof(limits) / sizeof(limits[0]); k++) {
             n = n < limits[k] ? n : limits[k];
@@ -355,18 +366,11 @@ static void plan_drafts(octe_scheduler *s)
             continue;
         }
         n = octe__draft_lookup(r->tokens, r->n_tokens, d->least_match, d->most_match, n, r->tokens + r->n_tokens);
-        const uint32_t wanted = pages_wanted(s, r, 1 + n);
-        bool fit = n > 0;
-        for (int g = 0; g < octe__n_pools(s); g++) {
-            fit = fit && octe__pages_available(&s->pages[g]) >= wanted;
-        }
-        if (fit) {
-            take_pages(s, r, wanted);
-            r->n_draft = n;
-            r->n_planned += n;
-            s->rows_left -= n;
-            samples_left -= n;
-        }
+        take_pages(s, r, pages_wanted(s, r, 1 + n));
+        r->n_draft = n;
+        r->n_planned += n;
+        s->rows_left -= n;
+        samples_left -= n;
     }
 }
 

@@ -132,7 +132,7 @@ void octe__scheduler_dequeue(octe_scheduler *s, octe__request *r)
 /* Where a client's next request begins to count: now, or after what it has booked already. False: no memory. */
 static bool book(octe_scheduler *s, uint64_t id, int64_t cost, int64_t *start)
 {
-    const int64_t now = (int64_t)s->stats.n_rows;
+    const int64_t now = s->clock;
     *start = now;
     if (id == 0) {
         return true;
@@ -343,6 +343,18 @@ static void pass(octe_scheduler *s, octe__request *r)
     }
 }
 
+/* Gives back what was taken for guesses that did not come true: the next token's page stays, no other request makes room for the rest. */
+static void return_guesses(octe_scheduler *s, octe__request *r)
+{
+    const uint32_t n = octe__pages_for(s, r->n_computed + 1);
+    for (; r->n_draft > 0 && r->n_pages > n; r->n_pages--) {
+        for (int g = 0; g < octe__n_pools(s); g++) {
+            octe__pages_release(&s->pages[g], r->pages[g][r->n_pages - 1]);
+        }
+    }
+    r->n_draft = 0;
+}
+
 /* The end of a text that fills no page is kept too: the next turn of a talk continues it. */
 static void remember_rest(octe_scheduler *s, octe__request *r)
 {
@@ -363,6 +375,7 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
         const uint32_t n_draft = r->n_draft, n_accepted = n_draft > 0 ? outcomes[i].n_accepted : 0;
         /* What rows of wrong guesses have stored is written over by the next ones. */
         r->n_computed += r->n_planned - n_draft + n_accepted;
+        s->clock += r->n_planned - n_draft + n_accepted;
         r->n_tokens += n_accepted;
         s->stats.n_rows += r->n_planned;
         s->stats.n_drafts += n_draft > 0;
@@ -371,7 +384,8 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
         for (uint32_t k = 0; k < n_accepted; k++) {
             s->stats.n_accepted_at[k]++;
         }
-        r->n_planned = r->n_draft = 0;
+        r->n_planned = 0;
+        return_guesses(s, r);
         if (s->options.prefix_cache) {
             remember(s, r);
         }
@@ -400,7 +414,8 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
 void octe_scheduler_abandon(octe_scheduler *s)
 {
     for (uint32_t i = 0; i < s->n_parts; i++) {
-        s->planned[i]->n_planned = s->planned[i]->n_draft = 0;
+        s->planned[i]->n_planned = 0;
+        return_guesses(s, s->planned[i]);
     }
     s->n_parts = 0;
 }

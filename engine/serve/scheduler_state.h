@@ -46,6 +46,7 @@ struct octe_scheduler {
     uint32_t n_parts, rows_left;
     uint32_t *free_places, n_free_places;     /* [n_swap] */
     uint64_t last_id;
+    int64_t clock;                            /* tokens computed, wrong guesses not among them: nobody asked for those */
     octe_scheduler_stats stats;
 };
 

@@ -148,6 +148,7 @@ static void count_pool(const fake_pool *f, int g)
     for (uint32_t i = 0; i < s->stats.n_running; i++) {
         const octe__request *r = s->running[i];
         assert_true(r->n_pages >= octe__pages_for(s, r->n_computed));
+        assert_true(r->n_pages <= octe__pages_for(s, r->n_tokens));   /* none of guesses: one token is not computed yet */
         for (uint32_t k = 0; k < r->n_pages; k++) {
             if (g == OCTE__POOL_WINDOW && k < r->n_passed) {
                 assert_int_equal(r->pages[g][k], OCTE__NO_PAGE);

@@ -555,6 +555,95 @@ static void preemption(void **state)
     }
 }
 
+/* At most `most` steps in which no guess comes true; how many there were. */
+static uint32_t guess_wrong(octe_scheduler *s, uint32_t most)
+{
+    octe_step_plan step;
+    uint32_t n = 0;
+    for (; n < most && octe_scheduler_plan(s, &step); n++) {
+        octe_outcome outcomes[8] = {{0}};
+        for (uint32_t i = 0; i < step.n_parts; i++) {
+            const octe_scheduled *p = &step.parts[i];
+            const uint32_t at = p->n_past + p->n_tokens - p->n_draft;
+            outcomes[i].token = p->n_draft > 0 && p->tokens[at] == 1 ? 2 : p->n_draft > 0 ? 1 : (int32_t)(at % 2) + 1;
+        }
+        octe_scheduler_commit(s, outcomes);
+    }
+    return n;
+}
+
+typedef struct toll {
+    uint32_t n_steps, n_waited;
+    int64_t rank;
+    octe_scheduler_stats pressed, cached;
+} toll;
+
+static toll toll_of(uint32_t n_draft, uint32_t window_tokens)
+{
+    toll t = {0};
+    const int32_t few[2] = {1, 1};
+    int32_t prompt[24];
+    octe_scheduler_options o = {.page_size = 2, .n_pages = 22, .max_running = 2, .max_context_tokens = 64, .max_step_rows = 64, .max_step_samples = 64, .draft = {n_draft, 1, 3, 0},
+                                .window_tokens = window_tokens, .n_pages_window = window_tokens > 0 ? 44 : 0};
+    fake_pool f;
+    fake_pool_open(&f, &o, VOCAB);
+    octe_request_spec q = {.prompt = few, .n_prompt = 2, .max_new_tokens = 20, .draft_tokens = -1};
+    uint64_t id;
+    assert_int_equal(octe_scheduler_add(f.scheduler, &q, &id, NULL), OCT_OK);
+    q.max_new_tokens = 40;
+    q.draft_tokens = 0;
+    assert_int_equal(octe_scheduler_add(f.scheduler, &q, &id, NULL), OCT_OK);
+    t.n_steps = guess_wrong(f.scheduler, 1000);
+    octe_scheduler_stats_get(f.scheduler, &t.pressed);
+    (void)add(&f, few, 2, 1, 0, 0);
+    t.rank = f.scheduler->first_waiting->rank;
+    fake_pool_close(&f);
+
+    /* A text in the cache, three that guess, and one that comes later. */
+    o.n_pages = 40;
+    o.max_running = 4;
+    o.prefix_cache = true;
+    fake_pool_open(&f, &o, VOCAB);
+    for (int32_t i = 0; i < 24; i++) {
+        prompt[i] = 10 + i;
+    }
+    (void)add(&f, prompt, 24, 1, 0, 0);
+    (void)guess_wrong(f.scheduler, 100);
+    for (int32_t i = 0; i < 3; i++) {
+        (void)add(&f, (int32_t[]){3 + i, 2, 1, 2}, 4, 40, 0, 0);
+    }
+    (void)guess_wrong(f.scheduler, 8);
+    octe_scheduler_stats_get(f.scheduler, &t.cached);
+    for (int32_t i = 0; i < 24; i++) {
+        prompt[i] = 34 + i;
+    }
+    (void)add(&f, prompt, 24, 1, 0, 0);
+    while (f.scheduler->stats.n_waiting > 0) {
+        t.n_waited += guess_wrong(f.scheduler, 1);
+    }
+    fake_pool_close(&f);
+    return t;
+}
+
+/* Nobody is preempted, waits longer, loses cached pages or ranks later for guesses that do not come true. */
+static void wrong_guesses_cost_others_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t window = 0; window <= 8; window += 8) {
+        const toll without = toll_of(0, window);
+        for (uint32_t n = 5; n <= OCTE_DRAFT_MAX; n += 5) {
+            const toll with = toll_of(n, window);
+            assert_true(with.pressed.n_draft_tokens > 50 && with.cached.n_draft_tokens > 50);
+            assert_int_equal(with.pressed.n_accepted_tokens + with.cached.n_accepted_tokens, 0);
+            assert_int_equal(with.n_steps, without.n_steps);
+            assert_int_equal(with.pressed.n_preempted, without.pressed.n_preempted);
+            assert_int_equal(with.rank, without.rank);
+            assert_int_equal(with.n_waited, without.n_waited);
+            assert_memory_equal(&with.cached.pool, &without.cached.pool, sizeof(with.cached.pool));
+        }
+    }
+}
+
 /* A second prompt that fits only where the first has been promised room waits, though nothing of that room is taken yet. */
 static void admission(void **state)
 {
@@ -589,7 +678,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),      cmocka_unit_test(mixed_steps),         cmocka_unit_test(given_up_is_not_paid_for), cmocka_unit_test(fairness),     cmocka_unit_test(no_starvation), cmocka_unit_test(cached_tokens),
         cmocka_unit_test(together),      cmocka_unit_test(least_recently_used), cmocka_unit_test(window_pages), cmocka_unit_test(preemption),    cmocka_unit_test(random_work),
-        cmocka_unit_test(admission),
+        cmocka_unit_test(admission),     cmocka_unit_test(wrong_guesses_cost_others_nothing),
     };
     if (argc > 1 && strcmp(argv[1], "--more") == 0) {
         n_seeds = 20;
