@@ -146,6 +146,38 @@ def test_memory_is_that_of_eight_bits_and_of_the_window():
     assert static.nbytes == before and static.get_seq_length() == 1590 and static.get_max_length() == 1600
 
 
+@pytest.mark.parametrize("fails", [None, 1, 2, 4])
+def test_a_layer_grows_part_by_part_or_stays_as_it_was(fails, monkeypatch):
+    pages = ours.Pages(octavo.KVSpec(2, 64, page_size=16, k=octavo.KVFormat("i8", "token_head")), torch.device("cpu"))
+    pages.reserve(8)
+    for part in pages.parts.values():
+        part.random_(0, 100)
+    before = {name: part.clone() for name, part in pages.parts.items()}
+    held = [part.untyped_storage()._weak_ref() for part in pages.parts.values()]
+    alive, empty = [], torch.empty
+
+    def counted(*shape, **more):
+        alive.append([not torch.UntypedStorage._expired(h) for h in held])
+        if len(alive) == fails:
+            raise MemoryError("no more")
+        return empty(*shape, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", counted)
+        if fails:
+            with pytest.raises(MemoryError):
+                pages.reserve(9)
+        else:
+            pages.reserve(9)
+    assert alive == [[False] * i + [True] * (4 - i) for i in range(fails or 4)]   # what has grown is held once
+    assert all(len(part) == (8 if fails else 10) and torch.equal(part[:8], before[name]) for name, part in pages.parts.items())
+    assert pages.layer is not None
+    pages.reserve(20)
+    rows = torch.randn(1, 2, 64)
+    octavo.kv_write(pages.layer, rows, rows, torch.tensor([19 * 16], dtype=torch.int32))
+    assert all(torch.equal(part[:8], before[name]) for name, part in pages.parts.items())
+
+
 # ---- conventions, one attention at a time ------------------------------------------------------------------------------
 
 def module(**more):

@@ -52,29 +52,40 @@ class Pages:
     layer: _octavo.KVLayer | None = None
     parts: dict = field(default_factory=dict)
 
-    def _make(self, n: int) -> dict:
-        parts = {}
+    def _shapes(self, n: int) -> dict:
+        shapes = {}
         for side, form, dim in (("k", self.spec.k, self.spec.dim), ("v", self.spec.v, self.spec.dim_v)):
-            parts[side] = torch.empty((n, PAGE_TOKENS, self.spec.heads, dim), dtype=_STORE[form.dtype], device=self.device)
+            shapes[side] = (n, PAGE_TOKENS, self.spec.heads, dim), _STORE[form.dtype]
             if form.scale == "token_head":
-                parts[side + "_token_scale"] = torch.empty((n, PAGE_TOKENS, self.spec.heads), dtype=torch.float16, device=self.device)
-        return parts
+                shapes[side + "_token_scale"] = (n, PAGE_TOKENS, self.spec.heads), torch.float16
+        return shapes
 
-    def reserve(self, n: int, most: int | None = None) -> None:
-        """At least n pages; a quarter more than there were where it grows (never more than most), one part after the other, so that little is held twice."""
-        have = self.parts["k"].shape[0] if self.parts else 0
-        if n <= have:
-            return
-        n = n if not have else max(n, have + have // 4 if most is None else min(have + have // 4, most))
-        self.layer = None
-        fresh = self._make(n)
-        for name in list(self.parts):
-            fresh[name][:have] = self.parts.pop(name)
-        self.parts = fresh
+    def _bind(self) -> None:
         given = {f"{side}_scale": s for side, s in zip("kv", self.scales) if s is not None}
         if self.device.type != "cpu":
             given = {name: torch.as_tensor(s, dtype=torch.float32, device=self.device).reshape(-1) for name, s in given.items()}
         self.layer = _octavo.KVLayer(self.spec, **self.parts, **given, context=_context(self.device))
+
+    def reserve(self, n: int, most: int | None = None) -> None:
+        """At least n pages; a quarter more than there were where it grows (never more than most). Parts grow one after the other: the largest of them is all
+        that is held twice. Without the memory for one the layer stays as it was."""
+        have = self.parts["k"].shape[0] if self.parts else 0
+        if n > have:
+            n = n if not have else max(n, have + have // 4 if most is None else min(have + have // 4, most))
+            self.layer = None   # it holds all parts
+            try:
+                for name, (shape, dtype) in self._shapes(n).items():
+                    part = torch.empty(shape, dtype=dtype, device=self.device)
+                    if have:
+                        part[:have] = self.parts[name]
+                    self.parts[name] = part
+            except BaseException:
+                self.parts = {name: part[:have] for name, part in self.parts.items()} if have else {}
+                if have:
+                    self._bind()
+                raise
+        if self.layer is None:
+            self._bind()
 
     def copy(self, copies: list) -> None:
         for source, target in copies:
@@ -83,7 +94,7 @@ class Pages:
 
     @property
     def nbytes(self) -> int:
-        return sum(p.numel() * p.element_size() for p in self.parts.values())
+        return sum(p.untyped_storage().nbytes() for p in self.parts.values())
 
 
 class Plans:
