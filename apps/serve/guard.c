@@ -1,6 +1,9 @@
 /* guard.c: owns who may ask at all: the key, and on which page a browser was when it asked. */
+#include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "apps/serve/server.h"
 
@@ -24,38 +27,62 @@ static bool key_fits(const app_server *server, struct MHD_Connection *c)
     return differs == 0;
 }
 
-/* Length of the name in "name:port" or "[address]:port"; the brackets belong to it. */
-static size_t name_length(const char *host)
+/* What Host or --allowed-host names, without port and brackets. */
+typedef struct named {
+    char name[256];
+    bool is_address;
+} named;
+
+/* "name", "name:port", "[address]" or "[address]:port", and nothing behind: "[::1].evil.example" is none of them. */
+static bool read_name(const char *text, named *to)
 {
-    if (host[0] == '[') {
-        const char *const end = strchr(host, ']');
-        return end != NULL ? (size_t)(end - host) + 1 : strlen(host);
+    const bool brackets = text[0] == '[';
+    const char *const begin = text + brackets;
+    const size_t n = strcspn(begin, brackets ? "]" : ":");
+    const char *rest = begin + n;
+    if (n == 0 || n >= sizeof(to->name) || (brackets && *rest++ != ']')) {
+        return false;
     }
-    return strcspn(host, ":");
+    rest += *rest == ':' ? 1 + strspn(rest + 1, "0123456789") : 0;
+    memcpy(to->name, begin, n);
+    to->name[n] = '\0';
+    if (!brackets && to->name[n - 1] == '.') {
+        to->name[n - 1] = '\0';   /* of the root of all names */
+    }
+    unsigned char address[sizeof(struct in6_addr)];
+    to->is_address = inet_pton(brackets ? AF_INET6 : AF_INET, to->name, address) == 1;
+    return *rest == '\0' && to->name[0] != '\0' && (to->is_address || !brackets);
 }
 
-static bool is_name(const char *host, size_t n, const char *name) { return strlen(name) == n && strncasecmp(host, name, n) == 0; }
-
-/* Four numbers and dots, beginning with 127; "127.0.0.1.evil.example" is a name like any other. */
-static bool is_loopback_address(const char *host, size_t n)
+bool app_guard_can_name(const char *text)
 {
-    return n > 4 && strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") >= n;
+    named ignored;
+    return read_name(text, &ignored);
 }
 
-bool app_guard_is_loopback(const char *host)
+/* The whole of this machine's name, or what is before its first dot. */
+static bool is_own_name(const char *name)
 {
-    return is_loopback_address(host, strlen(host)) || strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0;
+    char own[256] = "";
+    if (gethostname(own, sizeof(own) - 1) != 0 || own[0] == '\0') {
+        return false;
+    }
+    return strcasecmp(name, own) == 0 || (strlen(name) == strcspn(own, ".") && strncasecmp(name, own, strlen(name)) == 0);
 }
 
-/* A page of elsewhere can let its own name stand for 127.0.0.1 (DNS rebinding), and would then be of this origin; its name stays in Host. */
+/* A page of elsewhere can let its own name stand for an address of this machine (DNS rebinding), and would then be of this origin; its name stays in Host. An address
+ * can't be made to stand for another one. */
 static bool host_fits(const app_server *server, const char *host)
 {
-    const size_t n = name_length(host);
-    if (is_name(host, n, "localhost") || is_name(host, n, "[::1]") || is_loopback_address(host, n) || is_name(host, n, server->host)) {
+    named asked, allowed;
+    if (!read_name(host, &asked)) {
+        return false;
+    }
+    if (asked.is_address || strcasecmp(asked.name, "localhost") == 0 || strcasecmp(asked.name, server->host) == 0 || is_own_name(asked.name)) {
         return true;
     }
     for (uint32_t i = 0; i < server->allowed_hosts.n; i++) {
-        if (is_name(host, n, server->allowed_hosts.item[i])) {
+        if (read_name(server->allowed_hosts.item[i], &allowed) && strcasecmp(asked.name, allowed.name) == 0) {
             return true;
         }
     }
@@ -65,20 +92,39 @@ static bool host_fits(const app_server *server, const char *host)
 /* Browsers name the page that asks; ours is of the same host. */
 static bool origin_fits(const char *origin, const char *host)
 {
-    const char *const at = strstr(origin, "://");
-    return at != NULL && host != NULL && (strncmp(origin, "http://", 7) == 0 || strncmp(origin, "https://", 8) == 0) && strcasecmp(at + 3, host) == 0;
+    const size_t n = strncmp(origin, "http://", 7) == 0 ? 7 : strncmp(origin, "https://", 8) == 0 ? 8 : 0;
+    return n > 0 && host != NULL && strcasecmp(origin + n, host) == 0;
 }
 
-bool app_guard_check(const app_server *server, struct MHD_Connection *c, const char *path, app_problem *problem)
+typedef struct counted {
+    uint32_t hosts, origins;
+} counted;
+
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key, const char *value)
 {
+    counted *const n = context;
+    (void)kind;
+    (void)value;
+    n->hosts += strcasecmp(key, MHD_HTTP_HEADER_HOST) == 0;
+    n->origins += strcasecmp(key, MHD_HTTP_HEADER_ORIGIN) == 0;
+    return MHD_YES;
+}
+
+bool app_guard_check(const app_server *server, struct MHD_Connection *c, const char *path, const char *version, app_problem *problem)
+{
+    counted n = { 0 };
+    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+    if (n.hosts > 1 || n.origins > 1 || (n.hosts == 0 && strcmp(version, MHD_HTTP_VERSION_1_1) == 0)) {
+        return app_problem_set(problem, 400, NULL, NULL, "a request must have one header Host and at most one Origin; it has %u and %u", n.hosts, n.origins);
+    }
     if (server->api_key != NULL) {
         return key_fits(server, c) || strcmp(path, "/health") == 0 || strcmp(path, "/") == 0 ||   /* the page asks for the key */
                app_problem_set(problem, 401, NULL, "invalid_api_key", "the header 'Authorization: Bearer KEY' is missing or has another key");
     }
     const char *const host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
     const char *const origin = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
-    if (host != NULL && app_guard_is_loopback(server->host) && !host_fits(server, host)) {
-        return app_problem_set(problem, 403, NULL, "host_not_allowed", "this server answers this machine alone, and not as '%.100s': start it with --allowed-host or --api-key", host);
+    if (host != NULL && !host_fits(server, host)) {
+        return app_problem_set(problem, 403, NULL, "host_not_allowed", "this server does not answer as '%.100s': start it with --allowed-host or --api-key", host);
     }
     if (origin != NULL && !origin_fits(origin, host)) {
         return app_problem_set(problem, 403, NULL, "origin_not_allowed", "pages of '%.100s' may not ask here without a key: start the server with --api-key", origin);

@@ -386,7 +386,6 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
 {
     app_http *const http = argument;
     app_exchange *x = *context;
-    (void)version;
     if (x == NULL) {
         x = calloc(1, sizeof(*x));
         if (x == NULL) {
@@ -396,13 +395,12 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         x->connection = c;
         *context = x;
         const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-        if (!app_guard_check(x->server, c, url, &x->problem)) {
-            /* said already; the body is read to its end, so that the reply is heard */
-        } else if (length != NULL && strtoull(length, NULL, 10) > x->server->max_body_bytes) {
+        if (length != NULL && strtoull(length, NULL, 10) > x->server->max_body_bytes) {
             (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
             x->server->n_requests++;
             return send_problem(x, &x->problem);   /* before it comes */
         }
+        (void)app_guard_check(x->server, c, url, version, &x->problem);   /* of who is refused the body is read to its end, so that the reply is heard */
         return MHD_YES;
     }
     if (*n_upload > 0) {

@@ -32,7 +32,7 @@ static const app_flag flags[] = {
     { "--port", "N", APP_COUNT, OPTION(port), 0, 65535, false, "port; 0: any free one, which standard error names (8000)" },
     { "--api-key", "KEY", APP_TEXT, OPTION(api_key), 0, 0, false, "ask for 'Authorization: Bearer KEY' on every route but /health (nobody is asked)" },
     { "--allowed-host", "NAME", APP_TEXTS, OPTION(allowed_hosts), 0, 0, false,
-      "a name under which a browser may ask, beside this machine's own, when it listens to this machine alone and there is no key; may be given several times" },
+      "a name under which clients may ask when there is no key, beside addresses, localhost and this machine's own name; a port is not looked at; may be given several times" },
     { "--served-model-name, --alias", "NAME", APP_TEXT, OPTION(alias), 0, 0, false, "the model's name in requests (that in the file)" },
     APP_CACHE_FLAGS(serve_options),
     { "-t, --threads", "N", APP_COUNT, OPTION(n_threads), 0, 512, false, "threads of the model; 0: the machine's cores (0)" },
@@ -204,6 +204,9 @@ static int run(const app_command *command, int argc, char **argv)
     code = app_cache_config(command, &o.cache, &config, &scales);
     if (code == APP_OK) {
         code = read_speculative(command, &o);
+    }
+    for (uint32_t i = 0; code == APP_OK && i < o.allowed_hosts.n; i++) {
+        code = app_guard_can_name(o.allowed_hosts.item[i]) ? APP_OK : app_arguments_complain(command, "--allowed-host must be a name, not '%s'", o.allowed_hosts.item[i]);
     }
     if (code == APP_OK) {
         code = app_rates_load(o.rates, &rates);

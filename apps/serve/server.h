@@ -43,9 +43,9 @@ bool app_problem_set(app_problem *problem, unsigned status, const char *param, c
 bool app_problem_of(app_problem *problem, const oct_error *error);   /* the HTTP status that fits; returns false */
 json_t *app_problem_json(const app_problem *problem);
 
-/* Whether the key fits or, without one, the browser's page is ours and Host names this machine. False: *problem. */
-bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, app_problem *problem);
-bool app_guard_is_loopback(const char *host);
+/* Whether the key fits or, without one, the browser's page is ours and Host names this machine. version: of HTTP. False: *problem. */
+bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, const char *version, app_problem *problem);
+bool app_guard_can_name(const char *text);   /* a host as requests name it, with or without a port */
 
 /* What a body asks for. */
 typedef struct app_ask {

@@ -2,6 +2,7 @@
 import json
 import socket
 import struct
+import subprocess
 import time
 
 import pytest
@@ -153,31 +154,53 @@ def test_fault_L7(server):
 # ---- a browser on somebody else's page -------------------------------------------------------------------------------
 
 
-def test_names_and_pages(start):
-    """Without a key a server on loopback answers to this machine's names alone (DNS rebinding), and no page of elsewhere."""
-    server = start("--allowed-host", "octavo.test")
+@pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0", "127.1"])
+def test_names_and_pages(start, listens):
+    """Without a key a server answers as an address, under this machine's names and those allowed (DNS rebinding), wherever it listens, and to no page of elsewhere."""
+    server = start("--host", listens, "--allowed-host", "octavo.test", "--allowed-host", "Other.test.:8000")
 
     def status(**headers):
         return server.request("GET", "/v1/models", headers=headers)[0]
 
     port = server.port
-    for host in (f"localhost:{port}", "LocalHost", f"127.0.0.1:{port}", "127.8.9.1", f"[::1]:{port}", "octavo.test", f"octavo.test:{port}"):
+    own = socket.gethostname()
+    for host in (f"localhost:{port}", "LocalHost", "localhost.", f"localhost.:{port}", f"127.0.0.1:{port}", "127.8.9.1", f"[::1]:{port}", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "192.168.3.4", "127.0.0.1.",
+                 own, own.split(".")[0] + f":{port}", "octavo.test", f"octavo.test:{port}", "other.test", "other.test:7"):
         assert status(Host=host) == 200, host
         assert status(Host=host, Origin=f"http://{host}") == 200, host
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "127.evil.example", "[::2]", "[::1", "octavo.test.evil", "0.0.0.0", ""):
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "127.evil.example", "[::1", "[::1].evil.example", "[::1]evil", "[127.0.0.1]", "::1",
+                 "localhost:x@evil.example", "localhost:80x", "localhost..", "127........", "127.0.0.1..", "[::1.]", "127.1", "256.0.0.1", "octavo.test.evil", "[octavo.test]", ".", ":80", "", "[]"):
+        if host == listens:
+            continue     # as it was told to call itself
         code, reply = server.request("GET", "/v1/models", headers={"Host": host})
-        assert code == 403 and reply["error"]["code"] == "host_not_allowed" or code == 400, (host, reply)
-    for origin in ("http://evil.example", "null", "", f"http://localhost:{port + 1}", "file://", f"ftp://localhost:{port}"):
+        assert code == 403 and reply["error"]["code"] == "host_not_allowed", (host, reply)
+    for origin in ("http://evil.example", "null", "", f"http://localhost:{port + 1}", "file://", f"ftp://localhost:{port}", f"xhttp://localhost:{port}", f"http://localhost:{port}@evil.example"):
         assert status(Host=f"localhost:{port}", Origin=origin) == 403, origin
     # What a page can send without asking first is refused as well, and computes nothing.
     body = {"prompt": "a", "max_tokens": 1}
     assert server.request("POST", COMPLETIONS, body, headers={"Origin": "http://evil.example", "Content-Type": "text/plain"})[0] == 403
     assert server.metrics()["octavo:generation_tokens_total"] == 0
+
+    def first_line(header):
+        with raw(server, f"GET /v1/models {header}Connection: close\r\n\r\n".encode()) as s:
+            return read_all(s).split(b"\r\n")[0]
+
+    for header in ("HTTP/1.1\r\n", "HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", "HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n",
+                   "HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://evil.example\r\n"):
+        assert b" 400 " in first_line(header), header
+    # Who is refused is told before a body too long for anybody comes.
+    s = raw(server, f"POST {COMPLETIONS} HTTP/1.1\r\nHost: evil.example\r\nContent-Length: {1 << 40}\r\n\r\n".encode())
+    assert b" 413 " in s.recv(1000).split(b"\r\n")[0]
+    s.close()
+
+
+def test_names_with_a_key(start, request, model):
+    """With a key names don't matter, and what is no name is not allowed."""
     keyed = start("--api-key", "k")
     assert keyed.request("GET", "/v1/models", headers={"Host": "evil.example", "Origin": "http://evil.example", "Authorization": "Bearer k"})[0] == 200
-    everywhere = start("--host", "0.0.0.0")
-    assert everywhere.request("GET", "/v1/models", headers={"Host": "some.name"})[0] == 200
-    assert everywhere.request("GET", "/v1/models", headers={"Host": "some.name", "Origin": "http://evil.example"})[0] == 403
+    for name in ("", "http://octavo.test", "octavo.test:x", "[::1"):
+        done = subprocess.run([request.config.getoption("--octavo"), "serve", "-m", model, "--port", "0", "--allowed-host", name], capture_output=True, timeout=60)
+        assert done.returncode == 2 and b"--allowed-host" in done.stderr, (name, done.stderr)
 
 
 def test_uploads_are_bounded(start):
