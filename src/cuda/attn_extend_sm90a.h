@@ -431,7 +431,9 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
     }
     t.has_k_scale = layer->k.scale_mode == OCT_SCALE_TOKEN_HEAD;
     t.has_v_scale = layer->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
-    const ext_side k_side = ext_side_of(&t, &layer->k, 1, k.dim_k), v_side = ext_side_of(&t, &layer->v, 0, k.dim_v);
+    /* K beside products of bf16 is bf16 itself: without a way for 8 bits its loaders have the registers that they need. */
+    const ext_side k_side = ext_side_of(&t, &layer->k, 1, k.is_bf16 ? 2 : element_bytes(layer->k.dtype), k.dim_k);
+    const ext_side v_side = ext_side_of(&t, &layer->v, 0, element_bytes(layer->v.dtype), k.dim_v);
     ext_blank(&t, k);
     if (tid() == 0) {
         UNROLL

@@ -359,13 +359,13 @@ DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uin
     }
 }
 
-DEV ext_side ext_side_of(const ext_block *t, const oct__dev_side *side, uint32_t is_k, const uint32_t dim)
+DEV ext_side ext_side_of(const ext_block *t, const oct__dev_side *side, uint32_t is_k, const uint32_t size, const uint32_t dim)
 {
     ext_side s;
     const oct__dev_layer *layer = &t->p->layer;
     s.side = side;
     s.dim = dim;
-    s.size = element_bytes(side->dtype);
+    s.size = size;
     s.ring = t->base + (is_k ? t->at.k : t->at.v);
     s.chunk_stride = layer->layout == OCT_LAYOUT_V5D ? (uint64_t)layer->page_size * 16 : 16;
     s.is_wide = (((uint64_t)(uintptr_t)side->base |
