@@ -372,7 +372,7 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "http_requests_total", "counter", "Requests of any route.", (double)server->n_requests);
     add_metric(text, "http_refused_total", "counter", "Requests answered by an error.", (double)server->n_refused);
     add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", &s->first_token);
-    add_histogram(text, "inter_token_latency_seconds", "From a token to the next.", &s->between_tokens);
+    add_histogram(text, "inter_token_latency_seconds", "From a token to the next; tokens of one step share its time.", &s->between_tokens);
     add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", &s->whole);
     if (server->draft_tokens > 0) {
         add_metric(text, "spec_decode_num_drafts_total", "counter", "Steps of an answer with guesses.", (double)c->n_drafts);

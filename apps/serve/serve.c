@@ -75,7 +75,8 @@ static int read_speculative(const app_command *command, serve_options *o)
     json_int_t value[5] = { 0, 0, 4, 2, 0 };
     const char *key;
     json_t *item;
-    bool fine = json_is_object(root) && strcmp(json_is_string(json_object_get(root, "method")) ? json_string_value(json_object_get(root, "method")) : "ngram", "ngram") == 0;
+    const json_t *const method = json_object_get(root, names[0]);
+    bool fine = json_is_object(root) && (method == NULL || (json_is_string(method) && strcmp(json_string_value(method), "ngram") == 0));
     json_object_foreach(root, key, item) {
         size_t i = 0;
         while (i < 5 && strcmp(names[i], key) != 0) {
@@ -86,6 +87,7 @@ static int read_speculative(const app_command *command, serve_options *o)
             value[i] = json_integer_value(item);
         }
     }
+    value[3] = json_object_get(root, names[3]) == NULL && value[2] < value[3] ? value[2] : value[3];
     fine = fine && value[1] >= 1 && value[1] <= OCTE_DRAFT_MAX && value[3] >= 1 && value[3] <= value[2] && value[2] <= 64 && value[4] >= 0 && value[4] <= UINT32_MAX;
     json_decref(root);
     o->draft = (octe_draft_options){ (uint32_t)value[1], (uint32_t)value[3], (uint32_t)value[2], (uint32_t)value[4] };

@@ -29,7 +29,9 @@ struct octe_answer {
     void (*notify)(void *context);
     void *context;
     uint32_t n_cached, n_sampled, n_drafted, n_accepted;
-    double asked, last;               /* seconds: when it was asked for, when its last token came */
+    double asked, last;               /* seconds: when it was asked for, when its last step's tokens came */
+    double between;                   /* seconds from the step before to that one, shared by its n_together tokens */
+    uint32_t n_together;
     octe_answer_end end;
     oct_error error;
 };
@@ -79,9 +81,19 @@ static void count_seconds(octe_histogram *h, double seconds)
     h->sum += seconds;
 }
 
+/* How many tokens a step has brought is known when the next one comes, or the end. */
+static void count_between(octe_answer *a)
+{
+    for (uint32_t i = 0; i < a->n_together; i++) {
+        count_seconds(&a->service->stats.between_tokens, a->between / a->n_together);
+    }
+    a->n_together = 0;
+}
+
 static void answer_end(octe_answer *a, octe_answer_end end)
 {
     octe_service *s = a->service;
+    count_between(a);
     if (end != OCTE_END_FAILED) {
         count_seconds(&s->stats.whole, oct__clock_seconds() - a->asked);
     }
@@ -153,9 +165,17 @@ static bool sample(void *context, const octe_scheduled *part, const float *logit
     if (status == OCT_OK) {
         a->n_sampled++;
         s->stats.n_sampled++;
-        const double now = oct__clock_seconds();
-        count_seconds(a->n_sampled == 1 ? &s->stats.first_token : &s->stats.between_tokens, now - (a->n_sampled == 1 ? a->asked : a->last));
-        a->last = now;
+        if (first) {
+            const double now = oct__clock_seconds();
+            count_between(a);
+            a->between = now - a->last;
+            a->last = now;
+        }
+        if (a->n_sampled == 1) {
+            count_seconds(&s->stats.first_token, a->last - a->asked);
+        } else {
+            a->n_together++;
+        }
         const bool eog = octe_vocab_is_eog(s->vocab, *token) && !a->sampling.ignore_eog;
         if (!eog) {
             status = octe__answer_text_add(&a->text, s->vocab, *token, logits, s->n_vocab, &stopped, &error);

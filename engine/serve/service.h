@@ -83,7 +83,7 @@ typedef struct octe_service_stats {
     uint32_t n_open;
     uint64_t n_sampled, n_failed_steps, n_ended[4];   /* by octe_answer_end */
     double busy_seconds;                   /* in steps */
-    octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next, from asking to the end */
+    octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next (those of one step share its time), from asking to the end */
 } octe_service_stats;
 
 /* Not with the lock held. */

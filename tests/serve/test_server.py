@@ -173,6 +173,8 @@ def test_speculation(start):
     m = guessing.metrics()
     accepted = [m[f'octavo:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}}'] for i in range(5)]
     assert sum(accepted) == m["octavo:spec_decode_num_accepted_tokens_total"] < m["octavo:spec_decode_num_draft_tokens_total"]
+    # Tokens that came together share their step's time; each but an answer's first is counted.
+    assert m["octavo:inter_token_latency_seconds_count"] == m["octavo:generation_tokens_total"] - 5
     assert accepted == sorted(accepted, reverse=True) and accepted[0] <= m["octavo:spec_decode_num_drafts_total"]
     off = guessing.post(COMPLETIONS, asked[0] | {"num_speculative_tokens": 0})
     assert off["usage"]["completion_tokens_details"] == {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
@@ -184,9 +186,16 @@ def test_speculation(start):
 
 def test_wrong_speculation(request, model):
     for config in ("", "[]", "{}", '{"method": "eagle", "num_speculative_tokens": 3}', '{"num_speculative_tokens": 16}', '{"num_speculative_tokens": 3, "prompt_lookup_min": 5}',
-                   '{"num_speculative_tokens": 3, "surprise": 1}', '{"num_speculative_tokens": "3"}'):
+                   '{"num_speculative_tokens": 3, "surprise": 1}', '{"num_speculative_tokens": "3"}', '{"method": 5, "num_speculative_tokens": 3}', '{"method": null, "num_speculative_tokens": 3}',
+                   '{"num_speculative_tokens": 3, "prompt_lookup_max": 0}', '{"num_speculative_tokens": 3, "prompt_lookup_max": 1, "prompt_lookup_min": 2}'):
         done = subprocess.run([request.config.getoption("--octavo"), "serve", "-m", model, "--port", "0", "--speculative-config", config], capture_output=True, timeout=60)
         assert done.returncode == 2 and b"--speculative-config" in done.stderr, (config, done.stderr)
+
+
+def test_shortest_lookup(start):
+    """The least match left out is 2, or the most where that is less."""
+    server = start("--speculative-config", '{"num_speculative_tokens": 3, "prompt_lookup_max": 1}')
+    assert server.complete([70, 71, 72, 70] * 9, max_tokens=20, ignore_eos=True, logit_bias={"70": 60, "71": 60})["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 0
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------
