@@ -237,5 +237,27 @@ set_tests_properties(good bad away missing PROPERTIES LABELS fast)
         self.assertEqual(sorted(title.split(":")[0] for title in tally.failed), ["x/bad", "x/missing", "x/slow"])
 
 
+class Engines(Tree):
+    """`make check-engines` over a Python that answers as told: what is skipped whole does not pass."""
+
+    def make(self, lacks="nothing", ends="nothing 0"):
+        suite, status = ends.split()
+        python, log = os.path.join(self.root, "python"), os.path.join(self.root, "log")
+        self.write("log", "")
+        self.write("python", f'#!/bin/sh\necho "$*" >> {log}\ncase "$*" in *import*{lacks}*) exit 1;; *pytest*{suite}) exit {status};; esac\n')
+        os.chmod(python, 0o755)
+        done = subprocess.run(["make", "-s", "-C", ROOT, "check-engines", f"PYTHON={python}"], capture_output=True, text=True)
+        with open(log, encoding="utf-8") as file:
+            return done.returncode, sum("pytest" in line for line in file)
+
+    def test_a_missing_engine_and_an_empty_suite_fail(self):
+        self.assertEqual(self.make(), (0, 3))
+        for engine in ("octavo", "torch", "transformers", "vllm"):
+            self.assertEqual(self.make(lacks=engine), (2, 0), engine)
+        for before, suite in enumerate(("torch", "transformers", "vllm")):
+            for status in (1, 5):   # 5: pytest found no tests, or skipped a whole file
+                self.assertEqual(self.make(ends=f"{suite} {status}"), (2, before + 1), suite)
+
+
 if __name__ == "__main__":
     unittest.main()
