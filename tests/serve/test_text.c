@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,6 +164,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(logprobs)};
     if (argc > 1) {
+        size_t i = 0;
+        while (i < sizeof(tests) / sizeof(tests[0]) && strcmp(tests[i].name, argv[1]) != 0) {
+            i++;
+        }
+        if (i == sizeof(tests) / sizeof(tests[0])) {
+            printf("there is no test %s\n", argv[1]);   /* cmocka would run none and be content */
+            return 1;
+        }
         cmocka_set_test_filter(argv[1]);
     }
     return cmocka_run_group_tests(tests, open_vocab, close_vocab);
