@@ -295,6 +295,86 @@ def test_a_cache_starts_anew_and_goes_with_its_last_name():
     assert page() is None
 
 
+def test_a_step_without_pages_for_all_leaves_none():
+    book = ours.Book(2, torch.device("cpu"), window=0, most_tokens=64, fixed=True)
+    book.advance(40, None)
+    for n, indices in ((30, None), (60, [0, 0])):     # the second sequence finds no page; with shared pages too
+        if indices:
+            book.select(indices)
+        with pytest.raises(octavo.OutOfPages):
+            book.advance(n, None)
+        assert book.length == 40 and [book.table.length(s) for s in book.sequences] == [40, 40] and book.step == 1
+    assert len(book.owed) == 1                        # the first one's copy of the shared page
+    first, second = book.sequences
+    last = int(book.table.pages(second)[2]), int(book.table.pages(first)[2])
+    chunk, = book.advance(1, None)
+    assert chunk.copies == [last] and chunk.batch[2].tolist() == [41, 41] and not book.owed and chunk.n_pages > max(last)
+    assert book.advance(1, None)[0].copies == []
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@torch.inference_mode()
+def test_a_step_that_fails_has_not_been(name, monkeypatch):
+    """In any layer, over pages that beams share; then again, with other tokens, with one beam gone."""
+    model, (ids, mask) = build(name), prompt()
+
+    def run(fail_at):
+        cache = ours.OctavoCache(model.config, "f32")
+        model(ids, attention_mask=mask, past_key_values=cache)
+        cache.batch_select_indices([0, 0, 1])
+        seen, calls, write = torch.cat((mask[[0, 0, 1]], torch.ones(3, 3, dtype=mask.dtype)), 1), [], octavo._octavo.kv_write
+
+        def fails(*args):
+            calls.append(None)
+            if len(calls) > fail_at:
+                raise MemoryError("no more")
+            write(*args)
+
+        if fail_at is not None:
+            with monkeypatch.context() as patch:
+                patch.setattr(octavo._octavo, "kv_write", fails)
+                with pytest.raises(MemoryError):
+                    model(ids[:, 9:12], attention_mask=seen, past_key_values=cache)
+            assert cache.get_seq_length() == 40 and {b.length for b in cache.books.values()} == {40}
+        cache.batch_select_indices([0, 1])
+        new = torch.tensor([[5, 6, 7], [8, 9, 10]])
+        return model(new, attention_mask=seen[:2], past_key_values=cache).logits
+
+    want = run(None)
+    for fail_at in range(4):
+        assert torch.equal(run(fail_at), want)
+
+
+@torch.inference_mode()
+def test_a_step_that_cannot_be_taken_back_ends_the_cache(monkeypatch):
+    model, ids = build("gemma3"), torch.randint(3, 97, (2, 600), generator=torch.Generator().manual_seed(1))
+    cache = ours.OctavoCache(model.config, "f32")
+    want = model(ids, past_key_values=cache).logits
+    cache.reset()
+
+    def fail(*_):
+        with monkeypatch.context() as patch:
+            patch.setattr(octavo._octavo, "kv_write", lambda *_: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                model(ids, past_key_values=cache)
+
+    fail()                                             # an empty one is empty again
+    assert torch.equal(model(ids, past_key_values=cache).logits, want)
+    fail()                                             # 512 tokens on, the window has let go of what the first 600 end with
+    with pytest.raises(octavo.InvalidArgument, match="lost tokens"):
+        model(ids[:, :1], past_key_values=cache)
+    assert {b.length for b in cache.books.values()} == {600}
+    cache.reset()
+    with monkeypatch.context() as patch:               # between two attentions
+        patch.setattr(model.model.layers[0].mlp, "forward", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            model(ids, past_key_values=cache)
+    with pytest.raises(octavo.InvalidArgument, match="steps behind"):
+        model(ids, past_key_values=cache)
+    cache.reset()
+    assert torch.equal(model(ids, past_key_values=cache).logits, want)
+
+
 def test_what_is_not_there_is_said():
     model = build("llama", "eager")
     ids, mask = prompt()

@@ -137,9 +137,15 @@ class Book:
         self.length = 0          # positions, those that the attention mask hides included
         self.real = None         # bool [batch, length] once one is hidden
         self.step, self.chunks = 0, []
+        self.before = None       # the step under way: what it found
+        self.copies = []         # of the step under way
+        self.owed = []           # copies of a step taken back, whose targets the tables keep: the next step makes them first
+        self.lost = False        # a step could not be taken back: its window has let go of what would be seen again
 
     def advance(self, n: int, real: np.ndarray | None) -> list:
-        """Room for n further positions, of which bool real[batch, n] are tokens (None: all). Returns the step's chunks."""
+        """Room for n further positions, of which bool real[batch, n] are tokens (None: all). Returns the step's chunks. All or nothing."""
+        if self.lost:
+            _octavo._refuse("OctavoCache", "has lost tokens in a step that failed part-way; reset() it")
         batch = len(self.sequences)
         if real is not None or self.real is not None:
             before = self.real if self.real is not None else np.ones((batch, self.length), bool)
@@ -150,24 +156,49 @@ class Book:
         places = [np.flatnonzero(real[b]) if real is not None else np.arange(n) for b in range(batch)]
         longest = max((len(p) for p in places), default=0)
         part = self.chunk_tokens if self.chunk_tokens and not self.keep else max(longest, 1)
-        chunks = [self._chunk([p[begin:begin + part] for p in places], n, whole=real is None and longest <= part) for begin in range(0, longest, part)]
+        self.before = [self.table.length(s) for s in self.sequences], self.length, self.real
+        self.copies = list(self.owed)
+        try:
+            chunks = [self._chunk([p[begin:begin + part] for p in places], n, whole=real is None and longest <= part) for begin in range(0, longest, part)]
+        except BaseException:
+            self._restore()
+            raise
+        if chunks:
+            chunks[0].copies[:0], self.owed = self.owed, []
         self.real, self.length = after, self.length + n
         self.step, self.chunks = self.step + 1, chunks
         return chunks
 
+    def retreat(self) -> None:
+        """Takes the last step back, which has failed in some layer: no other call has come since."""
+        self._restore()
+        self.step, self.chunks = self.step - 1, []
+
+    def _restore(self) -> None:
+        lengths, self.length, self.real = self.before
+        # A page that was copied on write stays its sequence's, and some layer may not have copied it. No page's bytes change before the next step's own copies.
+        self.owed = self.copies
+        self.n_pages = max([self.n_pages] + [target + 1 for _, target in self.owed])
+        for s, n in zip(self.sequences, lengths):
+            try:
+                self.table.truncate(s, n)
+            except _octavo.InvalidArgument:   # later chunks have moved the window on
+                self.lost = True
+
     def _chunk(self, places: list, n: int, whole: bool) -> Chunk:
-        slots, copies, qo = [], [], [0]
+        slots, qo = [], [0]
+        known = len(self.copies)
         for s, p in zip(self.sequences, places):
             if self.window and not self.keep:
                 self.table.slide(s)
             mine, more = self.table.append(s, len(p))
             slots.append(mine)
-            copies += more
+            self.copies += more
             qo.append(qo[-1] + len(p))
         block_table, seq_lens = self.table.batch(self.sequences)
         self.n_pages = max(self.n_pages, int(block_table.max(initial=-1)) + 1)
         rows = None if whole else torch.as_tensor(np.concatenate([b * n + p for b, p in enumerate(places)])).to(self.device)
-        return Chunk(rows, ints(np.concatenate(slots), self.device), copies, self.n_pages, qo[-1], int(seq_lens.max(initial=1)),
+        return Chunk(rows, ints(np.concatenate(slots), self.device), self.copies[known:], self.n_pages, qo[-1], int(seq_lens.max(initial=1)),
                      (ints(qo, self.device), ints(block_table, self.device), ints(seq_lens, self.device)))
 
     def select(self, indices: list) -> None:

@@ -102,12 +102,20 @@ class _Shared:
     formats: tuple
     scales: list | None
     most_tokens: int | None
+    steps: list[int]                                          # that each layer has made
     keep: bool = False
     books: dict[int, Book] = field(default_factory=dict)      # by window
 
     def open(self, window: int, batch: int, device) -> None:
         if window not in self.books:
             self.books[window] = Book(batch, device, window=window, most_tokens=self.most_tokens or 1 << 26, fixed=self.most_tokens is not None, keep=self.keep)
+
+    def retreat(self, step: int) -> None:
+        """A layer has failed in its step number `step` (from 0 on): no layer has made it, and no book."""
+        for book in self.books.values():
+            if book.step == step + 1:
+                book.retreat()
+        self.steps[:] = [min(made, step) for made in self.steps]
 
 
 class OctavoLayer(CacheLayerMixin):
@@ -118,7 +126,11 @@ class OctavoLayer(CacheLayerMixin):
     def __init__(self, shared: _Shared, index: int, window: int):
         super().__init__()
         self.shared, self.index, self.window, self.is_sliding = shared, index, window, window > 0
-        self.pages, self.step = None, 0
+        self.pages = None
+
+    @property
+    def step(self) -> int:
+        return self.shared.steps[self.index]
 
     @property
     def book(self) -> Book | None:
@@ -142,6 +154,9 @@ class OctavoLayer(CacheLayerMixin):
             self.lazy_initialization(key_states, value_states)
         if key_states.shape[0] != len(self.book.sequences):
             _octavo._refuse("OctavoCache", f"holds {len(self.book.sequences)} sequences; this step has {key_states.shape[0]}")
+        # Whatever failed in the model between two attentions, which can't be seen from here.
+        if any(book.step > self.step + 1 for book in self.shared.books.values()):
+            _octavo._refuse("OctavoCache", f"layer {self.index} is steps behind others, since a step failed part-way outside of attention; reset() it")
         length = self.book.length + (key_states.shape[2] if self.step == self.book.step else 0)
         return _Stored(key_states, length, self, key_states), _Stored(value_states, length, self, value_states)
 
@@ -152,9 +167,7 @@ class OctavoLayer(CacheLayerMixin):
             if most is not None and self.book.length + n > most:   # before any book has changed
                 _octavo._refuse("OctavoCache", f"holds {self.book.length} tokens of max_cache_len {most}; {n} more do not fit")
             self.book.advance(n, real)
-        self.step += 1
-        if self.step != self.book.step:
-            _octavo._refuse("OctavoCache", f"layer {self.index} is {self.book.step - self.step} steps behind the others of its kind")
+        self.shared.steps[self.index] += 1
         return self.book.chunks
 
     def get_mask_sizes(self, query_length):
@@ -189,7 +202,7 @@ class OctavoCache(Cache):
             raise NotImplementedError(f"octavo: OctavoCache has layers of full_attention and sliding_attention, not of {', '.join(sorted(other))}")
         if scales is not None and len(scales) != len(types):
             _octavo._refuse("scales", f"are of {len(scales)} layers; the model has {len(types)}")
-        self.shared = _Shared(formats, scales, max_cache_len)
+        self.shared = _Shared(formats, scales, max_cache_len, [0] * len(types))
         super().__init__(layers=[OctavoLayer(self.shared, i, int(m.get("sliding_window") or 0)) for i, m in enumerate(more)])
 
     @property
@@ -209,8 +222,9 @@ class OctavoCache(Cache):
         """As new, for any batch. The memory of max_cache_len stays taken, other memory is given back."""
         self.books.clear()
         self.shared.keep = False
+        self.shared.steps[:] = [0] * len(self.layers)
         for layer in self.layers:
-            layer.step, layer.is_initialized = 0, False
+            layer.is_initialized = False
             layer.pages = layer.pages if self.shared.most_tokens is not None else None
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -310,11 +324,16 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         if real is not None:
             real = real[:, -n:]
             real = None if real.all() and book.real is None else real
-        for chunk in layer.chunks(n, real):
-            layer.pages.reserve(chunk.n_pages, book.most_pages)
-            layer.pages.copy(chunk.copies)
-            _octavo.kv_write(layer.pages.layer, _rows(new_k, chunk.rows), _rows(new_v, chunk.rows), chunk.slots)
-            _run(book.plans, chunk, layer.pages, query, out, how)
+        step = layer.step
+        try:
+            for chunk in layer.chunks(n, real):
+                layer.pages.reserve(chunk.n_pages, book.most_pages)
+                layer.pages.copy(chunk.copies)
+                _octavo.kv_write(layer.pages.layer, _rows(new_k, chunk.rows), _rows(new_v, chunk.rows), chunk.slots)
+                _run(book.plans, chunk, layer.pages, query, out, how)
+        except BaseException:
+            layer.shared.retreat(step)
+            raise
     else:
         chunk, k, v = _sequences(key, value, query, visible, query.device)
         form = _NAMES[key.dtype]
