@@ -128,13 +128,7 @@ static oct_status prefill(generation *g, const float **logits, oct_error *error)
     return OCT_OK;
 }
 
-/* False: it can't be written; why is said when the program ends. */
-static bool show(const char *text)
-{
-    return app_output_write(text, strlen(text));
-}
-
-/* *written: standard output took everything so far. */
+/* *written: standard output took everything so far; why not is said when the program ends. */
 static oct_status decode(generation *g, const float *logits, bool *written, oct_error *error)
 {
     const uint32_t context = octe_engine_options_get(g->engine)->max_context_tokens, n_vocab = octe_model_info_get(g->model)->n_vocab;
@@ -144,6 +138,7 @@ static oct_status decode(generation *g, const float *logits, bool *written, oct_
     while (status == OCT_OK && *written && g->n_answer < g->options->n_predict) {
         int32_t token = 0;
         char *piece = NULL;
+        size_t n_piece = 0;
         if (app_interrupted()) {
             status = oct__error_set(error, OCT_CANCELLED, where, "stopped");
             break;
@@ -153,9 +148,9 @@ static oct_status decode(generation *g, const float *logits, bool *written, oct_
             break;
         }
         g->n_answer++;
-        status = octe_stream_add(&stream, g->vocab, token, false, &piece, error);
+        status = octe_stream_add(&stream, g->vocab, token, false, &piece, &n_piece, error);
         if (status == OCT_OK) {
-            *written = show(piece);
+            *written = app_output_write(piece, n_piece);
         }
         free(piece);
         if (status != OCT_OK || g->n_answer == g->options->n_predict || octe_engine_length(g->engine, 0) >= context) {
@@ -167,7 +162,7 @@ static oct_status decode(generation *g, const float *logits, bool *written, oct_
     char rest[4];
     octe_stream_finish(&stream, rest);
     /* Whatever ended it, what was shown ends with a whole character and a line. */
-    *written = *written && show(rest) && show("\n");
+    *written = *written && app_output_write(rest, strlen(rest)) && app_output_write("\n", 1);
     return status;
 }
 

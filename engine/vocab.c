@@ -196,7 +196,7 @@ size_t octe_vocab_piece(const octe_vocab *v, int32_t token, bool special, char *
     return n < 0 ? (size_t)-n : (size_t)n;
 }
 
-oct_status octe_stream_add(octe_stream *stream, const octe_vocab *v, int32_t token, bool special, char **text, oct_error *error)
+oct_status octe_stream_add(octe_stream *stream, const octe_vocab *v, int32_t token, bool special, char **text, size_t *n_text, oct_error *error)
 {
     static const char where[] = "octe_stream_add";
     char small[256], *bytes = small;
@@ -208,7 +208,11 @@ oct_status octe_stream_add(octe_stream *stream, const octe_vocab *v, int32_t tok
     }
     *text = bytes != NULL ? malloc(3 * (n + sizeof(stream->held)) + 1) : NULL;
     if (*text != NULL) {
-        (*text)[octe_stream_bytes(stream, bytes, n, *text)] = '\0';
+        const size_t length = octe_stream_bytes(stream, bytes, n, *text);
+        (*text)[length] = '\0';
+        if (n_text != NULL) {
+            *n_text = length;
+        }
     }
     if (bytes != small) {
         free(bytes);

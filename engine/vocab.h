@@ -49,8 +49,8 @@ enum { OCTE_STREAM_PIECE_MAX_BYTES = 4096 };
 /* At least as many as octe_vocab_tokenize finds special tokens in text, in one pass over it. */
 size_t octe_vocab_most_special(const octe_vocab *vocab, const char *text, size_t length);
 
-/* Adds a token; *text is malloc'ed, valid UTF-8, zero-terminated, maybe empty. */
-oct_status octe_stream_add(octe_stream *stream, const octe_vocab *vocab, int32_t token, bool special, char **text, oct_error *error);
+/* Adds a token; *text is malloc'ed, valid UTF-8 of *n bytes (n NULL: not wanted), zero-terminated, maybe empty; U+0000 may be in it. */
+oct_status octe_stream_add(octe_stream *stream, const octe_vocab *vocab, int32_t token, bool special, char **text, size_t *n, oct_error *error);
 
 /* The end: gives U+FFFD for held bytes, else "". text: at least 4 bytes. */
 void octe_stream_finish(octe_stream *stream, char text[4]);

@@ -270,7 +270,7 @@ static oct_status answer(comparison *c, compare_runner *runner, const int32_t *t
         if (octe_vocab_is_eog(c->vocab, token)) {
             break;
         }
-        status = octe_stream_add(&stream, c->vocab, token, false, &piece, error);
+        status = octe_stream_add(&stream, c->vocab, token, false, &piece, NULL, error);
         if (status == OCT_OK) {
             app_text_add(&text, "%s", piece);
             status = compare_runner_step(runner, &token, 1, 1, &logits, error);

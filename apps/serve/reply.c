@@ -299,9 +299,9 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
     for (size_t i = 0; fine && i < json_array_size(list); i++) {
         const json_t *const token = json_array_get(list, i);
         char *piece = NULL;
+        size_t more = 0;
         fine = json_is_integer(token) && json_integer_value(token) >= 0 && json_integer_value(token) < octe_vocab_size(server->vocab) &&
-               octe_stream_add(&stream, server->vocab, (int32_t)json_integer_value(token), true, &piece, NULL) == OCT_OK;
-        const size_t more = fine ? strlen(piece) : 0;
+               octe_stream_add(&stream, server->vocab, (int32_t)json_integer_value(token), true, &piece, &more, NULL) == OCT_OK;
         char *const larger = fine ? realloc(all, n + more + 4) : NULL;
         fine = fine && larger != NULL;
         if (fine) {
@@ -313,7 +313,7 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
     }
     if (fine) {
         octe_stream_finish(&stream, all + n);
-        reply = json_pack("{s:s}", "prompt", all);
+        reply = json_pack("{s:s%}", "prompt", all, n + strlen(all + n));
     } else {
         (void)app_problem_set(problem, 400, "tokens", NULL, "'tokens' must be a list of tokens from 0 to %u", octe_vocab_size(server->vocab) - 1);
     }

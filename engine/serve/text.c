@@ -123,7 +123,11 @@ static size_t find_stop(const octe__answer_text *t, size_t from)
     size_t first = SIZE_MAX;
     for (uint32_t i = 0; i < t->n_stop; i++) {
         const size_t n = strlen(t->stop[i]), begin = from >= n ? from - n + 1 : 0;
-        const char *at = begin < t->n ? strstr(t->text + begin, t->stop[i]) : NULL;
+        const char *at = NULL;
+        /* U+0000 may be in the text, in a stop text it can't. */
+        for (size_t from_here = begin; at == NULL && from_here < t->n; from_here += strlen(t->text + from_here) + 1) {
+            at = strstr(t->text + from_here, t->stop[i]);
+        }
         if (at != NULL && (size_t)(at - t->text) < first) {
             first = (size_t)(at - t->text);
         }
@@ -176,8 +180,9 @@ oct_status octe__answer_text_add(octe__answer_text *t, const octe_vocab *vocab, 
     octe_answer_token *record = &t->tokens[t->n_tokens];
     *record = (octe_answer_token){.token = token, .begin = t->n};
     char *piece = NULL;
-    oct_status status = octe_stream_add(&t->stream, vocab, token, false, &piece, error);
-    if (status == OCT_OK && (!append(t, piece, strlen(piece)) || !add_logprobs(t, record, logits, n_logits))) {
+    size_t n_piece = 0;
+    oct_status status = octe_stream_add(&t->stream, vocab, token, false, &piece, &n_piece, error);
+    if (status == OCT_OK && (!append(t, piece, n_piece) || !add_logprobs(t, record, logits, n_logits))) {
         status = octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for an answer of %zu bytes", t->n);
     }
     free(piece);

@@ -157,7 +157,7 @@ static void same_tokens(void **state)
             char joined[20000] = "", last[4];
             for (uint32_t k = 0; k < n; k++) {
                 char *piece;
-                CHECK(octe_stream_add(&stream, vocab, mine[k], false, &piece, e_));
+                CHECK(octe_stream_add(&stream, vocab, mine[k], false, &piece, NULL, e_));
                 strcat(joined, piece);
                 free(piece);
             }

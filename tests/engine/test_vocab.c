@@ -182,7 +182,7 @@ static void stream_holds_back(void **state)
     };
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         char *text;
-        assert_int_equal(octe_stream_add(&stream, v, steps[i].token, false, &text, NULL), OCT_OK);
+        assert_int_equal(octe_stream_add(&stream, v, steps[i].token, false, &text, NULL, NULL), OCT_OK);
         if (strcmp(text, steps[i].text) != 0) {
             fail_msg("step %zu gave '%s'", i, text);
         }
@@ -194,7 +194,7 @@ static void stream_holds_back(void **state)
     octe_stream_finish(&stream, last);
     assert_string_equal(last, "");
     char *text;
-    assert_int_equal(octe_stream_add(&stream, v, TINY_BOS, true, &text, NULL), OCT_OK);
+    assert_int_equal(octe_stream_add(&stream, v, TINY_BOS, true, &text, NULL, NULL), OCT_OK);
     assert_string_equal(text, "<s>");
     free(text);
     octe_vocab_close(v);

@@ -105,6 +105,28 @@ static void fault_L7(void **state)
     octe__answer_text_free(&t);
 }
 
+/* A byte of zero is a character like any other. */
+static void zero(void **state)
+{
+    (void)state;
+    octe_answer_spec spec = {.n_stop = 1, .stop = {"bc"}, .n_logprobs = -1};
+    octe__answer_text t;
+    octe_answer_view view;
+    bool stopped = false;
+    static const char bytes[] = {'a', '\0', 'b', '\0', '\0', 'b', 'c'};
+    assert_true(octe__answer_text_init(&t, &spec));
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        assert_false(stopped);
+        assert_int_equal(octe__answer_text_add(&t, vocab, TINY_BYTES + bytes[i], NULL, 0, &stopped, NULL), OCT_OK);
+    }
+    assert_true(stopped);
+    octe__answer_text_finish(&t);
+    octe__answer_text_look(&t, &view);
+    assert_int_equal(view.n_text, 5);
+    assert_memory_equal(view.text, bytes, 5);
+    octe__answer_text_free(&t);
+}
+
 static void logprobs(void **state)
 {
     (void)state;
@@ -162,7 +184,7 @@ static int close_vocab(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(logprobs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(zero), cmocka_unit_test(logprobs)};
     if (argc > 1) {
         size_t i = 0;
         while (i < sizeof(tests) / sizeof(tests[0]) && strcmp(tests[i].name, argv[1]) != 0) {
