@@ -117,17 +117,26 @@ static bool append(octe__answer_text *t, const char *piece, size_t n)
     return true;
 }
 
+/* U+0000 goes out as U+FFFD: bodies with it are refused, and an answer must be good for the next turn of its talk. */
+static bool append_piece(octe__answer_text *t, const char *piece, size_t n)
+{
+    bool fine;
+    do {
+        const size_t m = strnlen(piece, n), n_zero = m < n ? 1 : 0;
+        fine = append(t, piece, m) && append(t, "\xEF\xBF\xBD", 3 * n_zero);
+        piece += m + n_zero;
+        n -= m + n_zero;
+    } while (fine && n > 0);
+    return fine;
+}
+
 /* Where the first stop text begins that ends behind `from`; SIZE_MAX: none is there. */
 static size_t find_stop(const octe__answer_text *t, size_t from)
 {
     size_t first = SIZE_MAX;
     for (uint32_t i = 0; i < t->n_stop; i++) {
         const size_t n = strlen(t->stop[i]), begin = from >= n ? from - n + 1 : 0;
-        const char *at = NULL;
-        /* U+0000 may be in the text, in a stop text it can't. */
-        for (size_t from_here = begin; at == NULL && from_here < t->n; from_here += strlen(t->text + from_here) + 1) {
-            at = strstr(t->text + from_here, t->stop[i]);
-        }
+        const char *at = begin < t->n ? strstr(t->text + begin, t->stop[i]) : NULL;
         if (at != NULL && (size_t)(at - t->text) < first) {
             first = (size_t)(at - t->text);
         }
@@ -182,7 +191,7 @@ oct_status octe__answer_text_add(octe__answer_text *t, const octe_vocab *vocab, 
     char *piece = NULL;
     size_t n_piece = 0;
     oct_status status = octe_stream_add(&t->stream, vocab, token, false, &piece, &n_piece, error);
-    if (status == OCT_OK && (!append(t, piece, n_piece) || !add_logprobs(t, record, logits, n_logits))) {
+    if (status == OCT_OK && (!append_piece(t, piece, n_piece) || !add_logprobs(t, record, logits, n_logits))) {
         status = octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for an answer of %zu bytes", t->n);
     }
     free(piece);
