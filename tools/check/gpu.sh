@@ -68,7 +68,7 @@ if [ $sanitize = yes ]; then
   for tool in memcheck synccheck initcheck racecheck; do
     few=(random=5 seed=40 writes=3)
     but=()
-    # Ten times as slow; and it complains where it does not follow the meetings of some kernels of Hopper (doc/KERNELS.md).
+    # Ten times as slow; and it complains where it does not follow the meetings of some kernels of Hopper (doc/KERNELS.md, tools/check/racecheck.cu).
     [ $tool != racecheck ] || { few=(random=2 seed=9100 writes=2); for part in attn_extend_sm90a 256_8 256_16; do but+=(--kernel-name-exclude "kernel_substring=$part"); done; }
     run compute-sanitizer --error-exitcode 1 --target-processes all --tool $tool "${but[@]}" "$out/tests/api_device/api_device_parity" cuda "${few[@]}" rows=all
   done
