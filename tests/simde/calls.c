@@ -19,6 +19,14 @@ static uint64_t mask(const uint8_t *at)
 }
 static void put(uint8_t *out, __m512i x) { _mm512_storeu_si512(out, x); }
 static void put_ps(uint8_t *out, __m512 x) { _mm512_storeu_ps(out, x); }
+/* The instruction faults at an address that is no multiple of 64. */
+static void stream(uint8_t *out, __m512i x)
+{
+    _Alignas(64) uint8_t to[64];
+    _mm512_stream_si512((void *)to, x);
+    _mm_sfence();
+    memcpy(out, to, 64);
+}
 static void put_float(uint8_t *out, float x) { memcpy(out, &x, sizeof(x)); }
 static void put_int(uint8_t *out, int64_t x) { memcpy(out, &x, sizeof(x)); }
 static __m512bh bh(const uint8_t *at)
@@ -41,6 +49,7 @@ static __m512bh bh(const uint8_t *at)
     X(cvtepi8_epi16, CALL_ANY, 0, put(out, _mm512_cvtepi8_epi16(half(in[0]))))                                                    \
     X(cvtepi32_epi8, CALL_ANY, 0, _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(si(in[0]))))                      \
     X(cvtss_f32, CALL_NUMBERS, 1, put_float(out, _mm512_cvtss_f32(ps(in[0]))))                                                    \
+    X(cvtsi512_si32, CALL_ANY, 0, put_int(out, _mm512_cvtsi512_si32(si(in[0]))))                                                  \
     X(zextps256_ps512, CALL_ANY, 0, put_ps(out, _mm512_zextps256_ps512(_mm256_castsi256_ps(half(in[0])))))                        \
     X(roundscale_ps, CALL_FLOATS, 1, put_ps(out, _mm512_roundscale_ps(ps(in[0]), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))) \
     X(maskz_scalef_ps, CALL_SCALES, 1, put_ps(out, _mm512_maskz_scalef_ps((__mmask16)mask(in[2]), ps(in[0]), ps(in[1]))))         \
@@ -56,6 +65,7 @@ static __m512bh bh(const uint8_t *at)
     X(maskz_loadu_epi8, CALL_ANY, 0, put(out, _mm512_maskz_loadu_epi8(mask(in[1]), in[0])))                                       \
     X(maskz_loadu_ps, CALL_ANY, 0, put_ps(out, _mm512_maskz_loadu_ps((__mmask16)mask(in[1]), in[0])))                             \
     X(mask_storeu_epi8, CALL_ANY, 0, _mm512_mask_storeu_epi8(out, mask(in[1]), si(in[0])))                                        \
+    X(stream_si512, CALL_ANY, 0, stream(out, si(in[0])))                                                                          \
     X(dpbusd_epi32, CALL_ANY, 0, put(out, _mm512_dpbusd_epi32(si(in[0]), si(in[1]), si(in[2]))))                                  \
     X(dpwssd_epi32, CALL_ANY, 0, put(out, _mm512_dpwssd_epi32(si(in[0]), si(in[1]), si(in[2]))))                                  \
     X(permutex2var_epi8, CALL_ANY, 0, put(out, _mm512_permutex2var_epi8(si(in[0]), si(in[1]), si(in[2]))))                        \

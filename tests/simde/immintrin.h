@@ -234,6 +234,9 @@ MODEL __m128i model_cvtepi32_epi8(__m512i x)
 MODEL float model_cvtss_f32(__m512 x) { return model_of_ps(x).f[0]; }
 #define _mm512_cvtss_f32 model_cvtss_f32
 
+MODEL int model_cvtsi512_si32(__m512i x) { return model_of_si(x).i[0]; }
+#define _mm512_cvtsi512_si32 model_cvtsi512_si32
+
 MODEL __m512 model_zextps256_ps512(__m256 x)
 {
     model_512 to;

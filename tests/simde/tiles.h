@@ -1,5 +1,5 @@
 /* tiles.h: AMX's tiles for machines that lack them, as far as the kernels use them: full tiles of 16 rows x 64 bytes, by the pseudocode of Intel's
- * manual. test_models.c checks them bit for bit against the instructions, on a machine that has them.
+ * manual. test_tiles.c checks them bit for bit against the instructions, on a machine that has them.
  *
  * Threads: each thread has its own tiles, as on the machine. */
 #ifndef TEST_SIMDE_TILES_H
