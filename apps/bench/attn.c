@@ -422,12 +422,15 @@ static int run(const app_command *command, int argc, char **argv)
     return code;
 }
 
+_Static_assert(ROWS_MAX == 500, "the notes name it");
+
 const app_command app_command_bench_attn = {
     .name = "bench attn",
     .summary = "single operations: bandwidth, arithmetic and the share of this machine's limits",
     .operands = "[flags]",
-    .notes = "Every flag that takes a LIST multiplies the rows. GB/s are the stored bytes of K and V that attention needs at least, or what a write and a merge read and "
-             "write; the limit is the read (copy) bandwidth or the highest f32 or bf16 rate, whichever takes longer. doc/BENCH.md says how it is measured.",
+    .notes = "Every flag that takes a LIST multiplies the rows; more than 500 combinations that can be run are refused. GB/s are the stored bytes of K and V that attention "
+             "needs at least, or what a write and a merge read and write; the limit is the read (copy) bandwidth or the highest f32 or bf16 rate, whichever takes longer. "
+             "doc/BENCH.md says how it is measured.",
     .flags = flags,
     .n_flags = sizeof(flags) / sizeof(flags[0]),
     .run = run,
