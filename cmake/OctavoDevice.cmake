@@ -63,7 +63,8 @@ if(NOT OCTAVO_DEVICE STREQUAL "OFF")
     add_custom_command(OUTPUT ${outputs}
       COMMAND "${CMAKE_COMMAND}" -DKIND=${kind} -DARCH=${arch} "-DCOMPILER=${compiler}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${out}"
         -P "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake"
-      DEPENDS ${octavo_device_texts} "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake" "${PROJECT_SOURCE_DIR}/cmake/device_report.cmake"
+      DEPENDS ${octavo_device_texts} "${PROJECT_SOURCE_DIR}/cmake/device_compile.cmake" "${PROJECT_SOURCE_DIR}/cmake/device_instructions.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/device_report.cmake"
       COMMENT "Compiling kernels for ${arch}" VERBATIM ${ARGN})
     set(OCTAVO_DEVICE_CODE ${OCTAVO_DEVICE_CODE} "${embedded}" PARENT_SCOPE)
   endfunction()
