@@ -322,12 +322,18 @@ static void every_kernel_ran(void **state)
 
 /* ---- waits taken from the compiler's code ----------------------------------------------------------------------------------------------- */
 
-/* Decode and extend, in splits. */
-static int run_once(int is_write, int has_mma, char *why)
+/* A kernel and what launches it: a write, or decode and extend in splits. k_16, v_16: bf16, else e4m3. */
+typedef struct waited {
+    const char *name;
+    int is_write, has_mma, heads_q, dim, k_16, v_16;
+    size_t n_tries;
+} waited;
+
+static int run_once(const waited *w, char *why)
 {
     device_rig *rig = device_check_rig(WARP);
     int bad;
-    if (is_write) {
+    if (w->is_write) {
         write_case c;
         const write_shape s = write_plain(7);
         if (write_make(&c, &s) != 0)
@@ -340,27 +346,36 @@ static int run_once(int is_write, int has_mma, char *why)
     problem p;
     problem_shape s = problem_plain(9);
     s.heads = 1;
-    s.heads_q = 8;
-    s.dim_k = s.dim_v = 128;
+    s.heads_q = w->heads_q;
+    s.dim_k = s.dim_v = w->dim;
+    if (w->k_16)
+        s.k_dtype = OCT_DTYPE_BF16, s.k_scale_mode = OCT_SCALE_NONE;
+    if (w->v_16)
+        s.v_dtype = OCT_DTYPE_BF16, s.v_scale_mode = OCT_SCALE_NONE;
     s.split_tokens = 32;
     problem_lengths(&s, 3, (int32_t[]){ 1, 2, 20 }, (int32_t[]){ 70, 20, 50 });
     if (problem_make(&p, &s) != 0)
         return -1;
-    rig->chip.has_mma = (uint32_t)has_mma;
+    rig->chip.has_mma = (uint32_t)w->has_mma;
     bad = device_run_attn(rig, &p, NULL, NULL, why, REASON_BYTES);
     rig->chip.has_mma = 0;
     problem_drop(&p);
     return bad;
 }
 
-/* Of the waits that a kernel reaches in one problem, up to WAITS evenly spaced ones are left out, one at a time. Not every one is needed on the way that
+/* Of the waits that a kernel reaches in one problem, up to n_tries evenly spaced ones are left out, one at a time. Not every one is needed on the way that
  * this problem takes (the compiler waits for all ways there are), but most are; each that shows must name the kernel, and with none left out all is well. */
 static void missing_waits(void **state)
 {
-    enum { WAITS = 16 };
-    static const struct { const char *name; int is_write, has_mma; } where[] = {
-        { "kv_write", 1, 0 }, { "plan_step", 0, 0 }, { "attn_decode_8", 0, 0 }, { "attn_extend", 0, 0 }, { "attn_finish", 0, 0 },
-        { "attn_decode_mma_8_8_128", 0, 1 }, { "attn_extend_mma_8_8_128", 0, 1 },
+    static const waited where[] = {
+        { "kv_write", 1, 0, 0, 0, 0, 0, 16 }, { "plan_step", 0, 0, 8, 128, 0, 0, 16 }, { "attn_finish", 0, 0, 8, 128, 0, 0, 16 },
+        { "attn_decode_8", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_4", 0, 0, 4, 128, 0, 0, 4 }, { "attn_decode_16", 0, 0, 16, 128, 0, 0, 4 },
+        { "attn_extend", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 }, { "attn_extend_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 },
+        { "attn_decode_mma_8_8_256", 0, 1, 8, 256, 0, 0, 4 }, { "attn_decode_mma_8_16_128", 0, 1, 8, 128, 0, 1, 4 },
+        { "attn_decode_mma_16_8_128", 0, 1, 8, 128, 1, 0, 4 }, { "attn_decode_mma_16_16_128", 0, 1, 8, 128, 1, 1, 4 },
+        { "attn_decode_mma_8_16_256", 0, 1, 8, 256, 0, 1, 4 }, { "attn_decode_mma_16_8_256", 0, 1, 8, 256, 1, 0, 4 },
+        { "attn_decode_mma_16_16_256", 0, 1, 8, 256, 1, 1, 4 }, { "attn_extend_mma_8_8_256", 0, 1, 8, 256, 0, 0, 4 },
+        { "attn_extend_mma_16_16_128", 0, 1, 8, 128, 1, 1, 4 }, { "attn_extend_mma_16_16_256", 0, 1, 8, 256, 1, 1, 4 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof where / sizeof where[0]; i++) {
@@ -373,16 +388,16 @@ static void missing_waits(void **state)
         assert_non_null(reached);
         assert_non_null(waits);
         sim_watch(door_program(), kernel, reached);
-        assert_int_equal(run_once(where[i].is_write, where[i].has_mma, why), 0);
+        assert_int_equal(run_once(&where[i], why), 0);
         sim_watch(door_program(), kernel, NULL);
         for (size_t at = 0; at < n; at++)
             if (reached[at] && sim_plant(door_program(), kernel, at, 0) == 0)
                 waits[n_waits++] = at;
         assert_true(n_waits > 0);
-        for (size_t w = 0; w < WAITS && w < n_waits; w++, n_tried++) {
-            const size_t at = waits[n_waits <= WAITS ? w : w * n_waits / WAITS];
+        for (size_t w = 0; w < where[i].n_tries && w < n_waits; w++, n_tried++) {
+            const size_t at = waits[n_waits <= where[i].n_tries ? w : w * n_waits / where[i].n_tries];
             sim_plant(door_program(), kernel, at, 1);
-            if (run_once(where[i].is_write, where[i].has_mma, why) != 0) {
+            if (run_once(&where[i], why) != 0) {
                 if (strstr(why, "missing wait") == NULL || strstr(why, where[i].name) == NULL)
                     print_message("%s\n", why);
                 assert_non_null(strstr(why, "missing wait"));
