@@ -32,6 +32,7 @@ static int64_t check_made(device_rig *rig, problem *p)
         isolate_fail("%s", why);
         return 1;
     }
+    isolate_doing("plan_step, %s, %s, %s, warp %u", rig->attended_by[OCT__DEV_DECODE], rig->attended_by[OCT__DEV_EXTEND], rig->finished_by[OCT__DEV_DECODE], warp);
     int is_mma = 0;
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         oct__dev_attn_shape used;
@@ -115,7 +116,7 @@ int64_t device_check_write(uint32_t warp, const write_shape *shape)
     write_reset(&c);
     if (rig == NULL || device_run_write(rig, &c, why, sizeof why) != 0)
         isolate_fail("%s", rig == NULL ? "no memory for the device" : why);
-    else if (write_judge(&c, why, sizeof why) != 0)
+    else if (isolate_doing("%s, warp %u", rig->written_by, warp), write_judge(&c, why, sizeof why) != 0)
         isolate_fail("%s", why);
     else
         failures = 0;
@@ -147,11 +148,11 @@ int64_t device_check_checked_writes(device_rig *rig)
             c.pool[beyond - 1].slots[299] = (int32_t)(c.pool[beyond - 1].layer.n_pages * c.pool[beyond - 1].layer.spec.page_size);
         int bad = rig == NULL || device_run_write(rig, &c, why, sizeof why) != 0 || (beyond == 0 && write_judge(&c, why, sizeof why) != 0);
         if (bad)
-            printf("a checked write: %s\n", rig == NULL ? "no memory for the device" : why);
+            printf("%s: a checked write: %s\n", rig == NULL ? "no rig" : rig->written_by, rig == NULL ? "no memory for the device" : why);
         for (int i = 0; i < 2 && beyond > 0 && !bad; i++)
             for (int j = 0; j < 4; j++)
                 if (c.pool[i].memory[j].size_bytes > 0 && memcmp(c.pool[i].memory[j].at, c.pool[i].before[j], c.pool[i].memory[j].size_bytes) != 0) {
-                    printf("a write with a slot beyond pool %d has stored\n", beyond - 1);
+                    printf("%s: a write with a slot beyond pool %d has stored\n", rig->written_by, beyond - 1);
                     bad = 1;
                 }
         failures += bad;

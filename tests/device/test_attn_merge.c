@@ -141,7 +141,7 @@ static int64_t run_case(void *arg, int64_t index)
     merge_case c;
     char why[640], name[32];
     (void)arg;
-    isolate_doing("attn_merge, warp %u", warp);
+    isolate_doing("attn_merge%s, warp %u", is_sm90a ? "_sm90a" : "", warp);
     isolate_repeat("device_attn_merge %u, case %lld", warp, (long long)index);
     oracle_init();
     if (make_case(&c, index) != 0)

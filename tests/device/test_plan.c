@@ -267,5 +267,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(batch_mates_do_not_change_bits),
         cmocka_unit_test(empty_batches),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (n_failed != 0)
+        print_error("plan_step, warp %u: %d tests failed\n", warp, n_failed);
+    return n_failed;
 }

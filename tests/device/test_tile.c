@@ -22,5 +22,8 @@ int main(int argc, char **argv)
     if (warp != 32 && warp != 64)
         return fprintf(stderr, "usage: device_tile 32|64\n"), 2;
     const struct CMUnitTest tests[] = { cmocka_unit_test(fragments) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (n_failed != 0)
+        print_error("tile_probe, warp %u: %d tests failed\n", warp, n_failed);
+    return n_failed;
 }

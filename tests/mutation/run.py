@@ -7,11 +7,13 @@ Faults that are expressions are switched at run time: the copy holds (oct__mutan
 each is a run with OCTAVO_MUTANT=n; without it, the same build must pass. Faults whose places overlap, and changes of text, get
 builds of their own. Tests stop at the first case that fails. The copy and its build stay in DIR, so that a second run builds little.
 --only: the mutations whose names hold TEXT. Exit status 1 when an edit does not fit, when a test fails on the sources as they are,
-when a mutated tree does not build, or when a mutation survives.
+when a mutated tree does not build, or when a mutation survives; a test that does not end in its time has not seen it.
+Where kernels of a device are judged, a failure's lines are searched for a kernel's name, and the count of those that have one is printed.
 """
 import argparse
 import concurrent.futures
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -125,7 +127,10 @@ class Bench:
         self.source, work = os.path.abspath(options.source), os.path.abspath(options.work)
         self.tree, self.build_dir, self.logs = os.path.join(work, "tree"), os.path.join(work, "build"), os.path.join(work, "logs")
         self.jobs, self.compiler = options.jobs, options.cc
+        self.named = []   # of each killed fault of a device's kernel: the kernel that the failure names, or None
         self.switch = os.path.join(work, "switch.h")
+        tables = "".join(read(os.path.join(self.source, path)).decode() for path in ("src/device/kernels.def", "src/cuda/kernels_sm90a.def"))
+        self.kernels = re.compile(r"\b(?:" + "|".join(re.findall(r"^X\((\w+)", tables, re.M)) + r")\b")
         os.makedirs(self.logs, exist_ok=True)
         write(self.switch, SWITCH.encode())
 
@@ -142,13 +147,13 @@ class Bench:
                 os.unlink(path)
 
     def call(self, command, log, **how):
-        """The exit status; a run beyond its time counts as failed."""
+        """The exit status; None for a run that has not ended in its time."""
         with open(os.path.join(self.logs, log), "w", encoding="utf-8") as out:
             try:
                 return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **how).returncode
             except subprocess.TimeoutExpired:
                 out.write("no end in time\n")
-                return -1
+                return None
 
     def configure(self):
         # -O1: the test runs take about as long as the builds.
@@ -165,6 +170,15 @@ class Bench:
         if number:
             environment["OCTAVO_MUTANT"] = str(number)
         return self.call([os.path.join(self.build_dir, PROGRAMS[program]), *arguments], self.log_of(test, number), timeout=TIMEOUT_SECONDS, env=environment)
+
+    def kernel_of(self, test, number):
+        """A kernel that the run's failures name; the lines that tell what was judged without one do not count."""
+        with open(os.path.join(self.logs, self.log_of(test, number)), encoding="utf-8", errors="replace") as text:
+            for line in text:
+                found = None if " judged on " in line else self.kernels.search(line)
+                if found:
+                    return found[0]
+        return None
 
     @staticmethod
     def log_of(test, number):
@@ -195,9 +209,14 @@ def run_batch(bench, batch, judged):
 
         def judge(mutation):
             begin = time.monotonic()
-            killed = bench.test(mutation["test"], mutation["number"]) != 0
-            print(f"{'killed' if killed else 'SURVIVED'}: {mutation['name']} ({mutation['test']}, {time.monotonic() - begin:.0f} s)", flush=True)
-            return killed
+            status = bench.test(mutation["test"], mutation["number"])
+            says = "NO END IN TIME" if status is None else "SURVIVED" if status == 0 else "killed"
+            if says == "killed" and mutation["test"].startswith("device_"):
+                kernel = bench.kernel_of(mutation["test"], mutation["number"])
+                bench.named.append(kernel)
+                says = f"killed, names {kernel or 'no kernel'}"
+            print(f"{says}: {mutation['name']} ({mutation['test']}, {time.monotonic() - begin:.0f} s)", flush=True)
+            return says.startswith("killed")
 
         return [mutation["name"] for mutation, killed in zip(batch, pool.map(judge, batch)) if not killed]
 
@@ -239,6 +258,7 @@ def main():
                 sys.exit(f"{test} fails on the sources as they are: it cannot judge a mutation")
     for batch in batches:
         survivors += run_batch(bench, batch, judged)
+    print(f"{sum(kernel is not None for kernel in bench.named)} of {len(bench.named)} failures over kernels of a device name one")
     print(f"{len(mutations) - len(survivors)} of {len(mutations)} mutations killed, {len(batches)} builds")
     sys.exit(1 if survivors else 0)
 
