@@ -32,7 +32,7 @@ static int64_t check_made(device_rig *rig, problem *p)
         isolate_fail("%s", why);
         return 1;
     }
-    isolate_doing("plan_step, %s, %s, %s, warp %u", rig->attended_by[OCT__DEV_DECODE], rig->attended_by[OCT__DEV_EXTEND], rig->finished_by[OCT__DEV_DECODE], warp);
+    isolate_doing("%s, %s, %s after plan_step, warp %u", rig->attended_by[OCT__DEV_DECODE], rig->attended_by[OCT__DEV_EXTEND], rig->finished_by[OCT__DEV_DECODE], warp);
     int is_mma = 0;
     for (uint32_t op = 0; op < OCT__DEV_OPS; op++) {
         oct__dev_attn_shape used;
