@@ -12,6 +12,7 @@
 #include "engine/serve/runner.h"
 #include "engine/small_engine.h"
 #include "serve/fake_pool.h"
+#include "serve/named_test.h"
 
 enum { MOST_PROMPT = 320, MOST_NEW = 200 };
 
@@ -305,16 +306,8 @@ static void fault_H5(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(fault_H1), cmocka_unit_test(fault_H4), cmocka_unit_test(fault_H5)};
-    if (argc > 1) {
-        size_t i = 0;
-        while (i < sizeof(tests) / sizeof(tests[0]) && strcmp(tests[i].name, argv[1]) != 0) {
-            i++;
-        }
-        if (i == sizeof(tests) / sizeof(tests[0])) {
-            printf("there is no test %s\n", argv[1]);   /* cmocka would run none and be content */
-            return 1;
-        }
-        cmocka_set_test_filter(argv[1]);
+    if (argc > 1 && !named_test(tests, sizeof(tests) / sizeof(tests[0]), argv[1])) {
+        return 1;
     }
     return cmocka_run_group_tests(tests, open_models, close_models);
 }

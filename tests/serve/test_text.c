@@ -12,6 +12,7 @@
 
 #include "engine/serve/text.h"
 #include "engine/tiny_model.h"
+#include "serve/named_test.h"
 
 static octe_vocab *vocab;
 
@@ -185,16 +186,8 @@ static int close_vocab(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(zero), cmocka_unit_test(logprobs)};
-    if (argc > 1) {
-        size_t i = 0;
-        while (i < sizeof(tests) / sizeof(tests[0]) && strcmp(tests[i].name, argv[1]) != 0) {
-            i++;
-        }
-        if (i == sizeof(tests) / sizeof(tests[0])) {
-            printf("there is no test %s\n", argv[1]);   /* cmocka would run none and be content */
-            return 1;
-        }
-        cmocka_set_test_filter(argv[1]);
+    if (argc > 1 && !named_test(tests, sizeof(tests) / sizeof(tests[0]), argv[1])) {
+        return 1;
     }
     return cmocka_run_group_tests(tests, open_vocab, close_vocab);
 }
