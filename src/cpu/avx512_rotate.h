@@ -22,16 +22,10 @@ AVX512_INLINE __m512 avx512_rotate_lanes(__m512 x, bool has_8)
     return has_8 ? AVX512_STEP(x, _mm512_shuffle_f32x4(x, x, 0x4E), s8) : x;
 }
 
-/* A block of n registers, all at once. Gathers the largest magnitude's bits. */
-AVX512_INLINE __m512i avx512_rotate_block(float *to, const uint8_t *from, __m512 norm, __m512i largest, const uint32_t n, const avx512_kind kind)
+/* The steps between registers, from those that lie first registers apart, and the result stored. Gathers the largest magnitude's bits. */
+AVX512_INLINE __m512i avx512_rotate_registers(float *to, __m512 *x, __m512 norm, __m512i largest, const uint32_t first, const uint32_t n)
 {
-    const avx512_chunk source = { .at = from };
-    __m512 x[16];
-    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
-    {
-        x[i] = avx512_rotate_lanes(avx512_piece(&source, i, kind), true);
-    }
-    AVX512_UNROLL for (uint32_t step = 1; step < n; step *= 2)
+    AVX512_UNROLL for (uint32_t step = first; step < n; step *= 2)
     {
         AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
         {
@@ -51,6 +45,18 @@ AVX512_INLINE __m512i avx512_rotate_block(float *to, const uint8_t *from, __m512
     return largest;
 }
 
+/* A block of n registers, all at once. Gathers the largest magnitude's bits. */
+AVX512_INLINE __m512i avx512_rotate_block(float *to, const uint8_t *from, __m512 norm, __m512i largest, const uint32_t n, const avx512_kind kind)
+{
+    const avx512_chunk source = { .at = from };
+    __m512 x[16];
+    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
+    {
+        x[i] = avx512_rotate_lanes(avx512_piece(&source, i, kind), true);
+    }
+    return avx512_rotate_registers(to, x, norm, largest, 1, n);
+}
+
 /* The same of bf16, whose words need no shuffle to become floats where the even elements go to one register and the odd ones to the next: of each 32
  * of the result the even elements come first. The first step lies between registers then, and the others are as they were. n: even. */
 AVX512_INLINE __m512i avx512_rotate_pairs(float *to, const uint8_t *from, __m512 norm, __m512i largest, const uint32_t n)
@@ -64,24 +70,7 @@ AVX512_INLINE __m512i avx512_rotate_pairs(float *to, const uint8_t *from, __m512
         x[i] = avx512_rotate_lanes(_mm512_add_ps(even, odd), true);
         x[i + 1] = avx512_rotate_lanes(_mm512_sub_ps(even, odd), true);
     }
-    AVX512_UNROLL for (uint32_t step = 2; step < n; step *= 2)
-    {
-        AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
-        {
-            if ((i & step) == 0) {
-                const __m512 a = x[i], b = x[i + step];
-                x[i] = _mm512_add_ps(a, b);
-                x[i + step] = _mm512_sub_ps(a, b);
-            }
-        }
-    }
-    AVX512_UNROLL for (uint32_t i = 0; i < n; i++)
-    {
-        x[i] = _mm512_mul_ps(x[i], norm);
-        _mm512_store_ps(to + 16 * i, x[i]);
-        largest = _mm512_max_epi32(largest, _mm512_castps_si512(avx512_abs(x[i])));
-    }
-    return largest;
+    return avx512_rotate_registers(to, x, norm, largest, 2, n);
 }
 
 /* Blocks of n registers. */
