@@ -13,8 +13,12 @@ static const char *const where = "octe_engine_open";
 
 static uint64_t divide_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 
-oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *config, oct_kv_spec *spec, oct_error *error)
+oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *config, uint32_t layer, oct_kv_spec *spec, oct_error *error)
 {
+    if (config->layers != NULL && config->n_layers != info->n_layers) {
+        return octe__report(error, OCT_BAD_DATA, where, info->path, "the formats are for %u layers, the model has %u", config->n_layers, info->n_layers);
+    }
+    const octe_kv_layer_format format = octe_kv_config_layer(config, layer);
     *spec = (oct_kv_spec){
         .struct_size = sizeof(*spec),
         .layout = config->layout,
@@ -22,8 +26,8 @@ oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *conf
         .dim_k = info->head_dim,
         .dim_v = info->head_dim,
         .page_size = config->page_size != 0 ? config->page_size : OCTE__PAGE_SIZE,
-        .k = config->k,
-        .v = config->v,
+        .k = format.k,
+        .v = format.v,
     };
     return oct_kv_spec_check(spec, error);
 }
@@ -62,10 +66,13 @@ static oct_status size_by_bytes(octe__cache *c, const octe__cache_options *o, co
 static oct_status size_pools(octe__cache *c, const octe_model_info *info, const octe__cache_options *o, oct_error *error)
 {
     const uint32_t page = c->spec.page_size;
-    const uint64_t page_bytes = oct_kv_page_bytes(&c->spec);
     const bool window = o->window_tokens > 0;
+    uint64_t page_bytes[OCTE__GROUPS] = {0, 0};
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        page_bytes[c->kinds[i].group] += c->kinds[i].n_layers * oct_kv_page_bytes(&c->kinds[i].spec);
+    }
     const sizes z = {
-        .page_bytes = {(info->n_layers - info->n_layers_window) * page_bytes, info->n_layers_window * page_bytes},
+        .page_bytes = {page_bytes[OCTE__FULL], page_bytes[OCTE__WINDOW]},
         /* Every sequence's resting window, and the rows of one step wherever they start in their pages. */
         .most_window_pages = window ? o->max_sequences * (octe__window_pages(o->window_tokens, page) + 1) + divide_up(o->max_step_rows, page) : UINT64_MAX,
     };
@@ -161,9 +168,11 @@ static void fill_scale(const octe_model_info *info, const octe_kv_config *config
     }
 }
 
-static oct_status set_scales(octe__cache *c, const octe_model_info *info, const octe_kv_config *config, int which, oct_error *error)
+/* Those of one side of a kind's layers. */
+static oct_status set_scales(octe__cache *c, const octe_model_info *info, const octe_kv_config *config, uint32_t kind, int which, oct_error *error)
 {
-    const oct_kv_format *f = which == 0 ? &c->spec.k : &c->spec.v;
+    const oct_kv_spec *spec = &c->kinds[kind].spec;
+    const oct_kv_format *f = which == 0 ? &spec->k : &spec->v;
     if (!octe_kv_format_is_static(f)) {
         return OCT_OK;
     }
@@ -173,20 +182,18 @@ static oct_status set_scales(octe__cache *c, const octe_model_info *info, const 
                             side(which), (double)fixed);
     }
     oct_status s = config->scales != NULL ? check_scales(info, config->scales, f, which, error) : OCT_OK;
-    const size_t n = f->scale_mode == OCT_SCALE_LAYER_HEAD ? c->spec.heads
-                     : f->scale_mode == OCT_SCALE_CHANNEL ? (size_t)c->spec.heads * (which == 0 ? c->spec.dim_k : c->spec.dim_v) : 1;
+    const size_t n = f->scale_mode == OCT_SCALE_LAYER_HEAD ? spec->heads : f->scale_mode == OCT_SCALE_CHANNEL ? (size_t)spec->heads * (which == 0 ? spec->dim_k : spec->dim_v) : 1;
     float *scale = malloc(n * sizeof(*scale));
     if (s == OCT_OK && scale == NULL) {
         s = octe__report(error, OCT_OUT_OF_MEMORY, where, info->path, "no memory for %zu scales", n);
     }
-    uint32_t next[OCTE__GROUPS] = {0, 0};
+    uint32_t in_pool = 0;
     for (uint32_t il = 0; il < c->n_layers && s == OCT_OK; il++) {
-        const uint32_t in_pool = next[c->group[il]]++;
-        if (f->scale_mode == OCT_SCALE_TENSOR && in_pool > 0) {
+        if (c->kind[il] != kind || (f->scale_mode == OCT_SCALE_TENSOR && in_pool > 0)) {
             continue;
         }
         fill_scale(info, config, f, which, il, scale, n);
-        s = oct_kv_pool_set_scale(c->pool[c->group[il]], in_pool, (uint32_t)which, scale, n, error);
+        s = oct_kv_pool_set_scale(c->kinds[kind].pool, in_pool++, (uint32_t)which, scale, n, error);
     }
     free(scale);
     return s;
@@ -209,19 +216,56 @@ static oct_status open_tables(octe__cache *c, oct_error *error)
     return oct_kv_twin_create(c->context, &o, &c->twin, error);
 }
 
-static oct_status open_pools(octe__cache *c, const octe_model *model, oct_error *error)
+static bool same_format(const oct_kv_format *a, const oct_kv_format *b)
 {
-    uint32_t n[OCTE__GROUPS] = {0, 0};
-    for (uint32_t il = 0; il < c->n_layers; il++) {
-        c->group[il] = octe_model_layer_has_window(model, il) ? OCTE__WINDOW : OCTE__FULL;
-        n[c->group[il]]++;
+    return a->dtype == b->dtype && a->scale_mode == b->scale_mode && a->scale_dtype == b->scale_dtype && a->rotated == b->rotated;
+}
+
+/* The kind of a layer of this group and spec, a new one where there is none; OCTE_KV_MAX_KINDS when there is no room. */
+static uint32_t kind_of(octe__cache *c, octe__group group, const oct_kv_spec *spec)
+{
+    uint32_t i = 0;
+    while (i < c->n_kinds && !(c->kinds[i].group == group && same_format(&c->kinds[i].spec.k, &spec->k) && same_format(&c->kinds[i].spec.v, &spec->v))) {
+        i++;
     }
+    if (i == c->n_kinds && i < OCTE_KV_MAX_KINDS) {
+        c->kinds[c->n_kinds++] = (octe__kind){.group = group, .spec = *spec};
+    }
+    return i;
+}
+
+static oct_status sort_layers(octe__cache *c, const octe_model *model, const octe_kv_config *config, oct_error *error)
+{
+    const octe_model_info *info = octe_model_info_get(model);
     for (int g = 0; g < OCTE__GROUPS; g++) {
-        if (n[g] == 0) {
-            continue;
+        for (uint32_t il = 0; il < c->n_layers; il++) {
+            if (octe_model_layer_has_window(model, il) != (g == OCTE__WINDOW)) {
+                continue;
+            }
+            oct_kv_spec spec;
+            const oct_status s = octe__kv_spec(info, config, il, &spec, error);
+            if (s != OCT_OK) {
+                return s;
+            }
+            const uint32_t kind = kind_of(c, (octe__group)g, &spec);
+            if (kind == OCTE_KV_MAX_KINDS) {
+                return octe__report(error, OCT_INVALID_ARGUMENT, where, info->path, "the layers differ in more than %d ways in format and window", OCTE_KV_MAX_KINDS);
+            }
+            c->group[il] = (uint8_t)g;
+            c->kind[il] = (uint8_t)kind;
+            c->kinds[kind].n_layers++;
+            c->n_in_group[g]++;
         }
-        const oct_kv_pool_options o = {.struct_size = sizeof(o), .n_layers = n[g], .n_pages = c->n_pages[g], .spec = c->spec};
-        const oct_status s = oct_kv_pool_create(c->context, &o, &c->pool[g], error);
+    }
+    return OCT_OK;
+}
+
+static oct_status open_pools(octe__cache *c, oct_error *error)
+{
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        octe__kind *kind = &c->kinds[i];
+        const oct_kv_pool_options o = {.struct_size = sizeof(o), .n_layers = kind->n_layers, .n_pages = c->n_pages[kind->group], .spec = kind->spec};
+        const oct_status s = oct_kv_pool_create(c->context, &o, &kind->pool, error);
         if (s != OCT_OK) {
             return s;
         }
@@ -231,10 +275,10 @@ static oct_status open_pools(octe__cache *c, const octe_model *model, oct_error 
 
 static oct_status view_layers(octe__cache *c, oct_error *error)
 {
-    uint32_t next[OCTE__GROUPS] = {0, 0};
+    uint32_t next[OCTE_KV_MAX_KINDS] = {0};
     for (uint32_t il = 0; il < c->n_layers; il++) {
         c->layers[il].struct_size = sizeof(c->layers[il]);
-        const oct_status s = oct_kv_pool_layer(c->pool[c->group[il]], next[c->group[il]]++, &c->layers[il], error);
+        const oct_status s = oct_kv_pool_layer(c->kinds[c->kind[il]].pool, next[c->kind[il]]++, &c->layers[il], error);
         if (s != OCT_OK) {
             return s;
         }
@@ -245,25 +289,31 @@ static oct_status view_layers(octe__cache *c, oct_error *error)
 oct_status octe__cache_open(octe__cache *c, oct_context *context, const octe_model *model, const octe__cache_options *o, oct_error *error)
 {
     const octe_model_info *info = octe_model_info_get(model);
+    octe_kv_config own = *o->config;
+    own.layers = NULL;
     *c = (octe__cache){.context = context, .n_layers = info->n_layers, .max_sequences = o->max_sequences, .window_tokens = o->window_tokens};
-    oct_status s = octe__kv_spec(info, o->config, &c->spec, error);
-    if (s == OCT_OK) {
-        s = size_pools(c, info, o, error);
-    }
+    oct_status s = octe__kv_spec(info, &own, 0, &c->spec, error);
     if (s != OCT_OK) {
         return s;
     }
     c->layers = calloc(c->n_layers, sizeof(*c->layers));
     c->group = calloc(c->n_layers, sizeof(*c->group));
-    if (c->layers == NULL || c->group == NULL) {
+    c->kind = calloc(c->n_layers, sizeof(*c->kind));
+    if (c->layers == NULL || c->group == NULL || c->kind == NULL) {
         return octe__report(error, OCT_OUT_OF_MEMORY, where, info->path, "no memory for the records of %u layers", c->n_layers);
     }
-    s = open_tables(c, error);
+    s = sort_layers(c, model, o->config, error);
     if (s == OCT_OK) {
-        s = open_pools(c, model, error);
+        s = size_pools(c, info, o, error);
     }
-    for (int which = 0; which < 2 && s == OCT_OK; which++) {
-        s = set_scales(c, info, o->config, which, error);
+    if (s == OCT_OK) {
+        s = open_tables(c, error);
+    }
+    if (s == OCT_OK) {
+        s = open_pools(c, error);
+    }
+    for (uint32_t i = 0; i < 2 * c->n_kinds && s == OCT_OK; i++) {
+        s = set_scales(c, info, o->config, i / 2, (int)(i % 2), error);
     }
     return s == OCT_OK ? view_layers(c, error) : s;
 }
@@ -272,11 +322,12 @@ void octe__cache_close(octe__cache *c)
 {
     oct_kv_twin_destroy(c->twin);
     oct_kv_table_destroy(c->table);
-    for (int g = 0; g < OCTE__GROUPS; g++) {
-        oct_kv_pool_destroy(c->pool[g]);
+    for (uint32_t i = 0; i < c->n_kinds; i++) {
+        oct_kv_pool_destroy(c->kinds[i].pool);
     }
     free(c->layers);
     free(c->group);
+    free(c->kind);
     *c = (octe__cache){0};
 }
 
@@ -292,6 +343,15 @@ uint32_t octe__cache_length(const octe__cache *c, uint32_t sequence)
     return sequence < c->max_sequences ? oct_kv_table_length(octe__cache_table(c, OCTE__FULL), sequence) : 0;
 }
 
+oct_status octe__cache_copy_page(octe__cache *c, octe__group group, int32_t from, int32_t to)
+{
+    oct_status s = OCT_OK;
+    for (uint32_t i = 0; i < c->n_kinds && s == OCT_OK; i++) {
+        s = c->kinds[i].group == group ? oct_kv_pool_copy_page(c->kinds[i].pool, from, to) : OCT_OK;
+    }
+    return s;
+}
+
 static oct_status copy_pages(octe__cache *c, const oct_kv_copy copies[OCTE__GROUPS], const uint32_t n_copies[OCTE__GROUPS])
 {
     for (int g = 0; g < OCTE__GROUPS; g++) {
@@ -299,11 +359,9 @@ static oct_status copy_pages(octe__cache *c, const oct_kv_copy copies[OCTE__GROU
             continue;
         }
         c->n_copied++;
-        if (c->pool[g] != NULL) {
-            const oct_status s = oct_kv_pool_copy_page(c->pool[g], copies[g].from, copies[g].to);
-            if (s != OCT_OK) {
-                return s;
-            }
+        const oct_status s = octe__cache_copy_page(c, (octe__group)g, copies[g].from, copies[g].to);
+        if (s != OCT_OK) {
+            return s;
         }
     }
     return OCT_OK;

@@ -11,16 +11,27 @@ enum { OCTE__PAGE_SIZE = 16 };
 /* Which of the two kinds of layers. */
 typedef enum octe__group { OCTE__FULL = 0, OCTE__WINDOW = 1, OCTE__GROUPS = 2 } octe__group;
 
+/* Layers of one group and one pair of formats: they share a pool, and a plan. */
+typedef struct octe__kind {
+    octe__group group;
+    uint32_t n_layers;
+    oct_kv_spec spec;
+    oct_kv_pool *pool;
+} octe__kind;
+
 typedef struct octe__cache {
     oct_context *context;
-    oct_kv_spec spec;
+    oct_kv_spec spec;                      /* of the config's own k and v; layout, heads, dims and page size are every kind's */
     uint32_t n_layers, max_sequences, window_tokens;
-    int64_t n_pages[OCTE__GROUPS];         /* 0: no layer of that kind */
-    oct_kv_pool *pool[OCTE__GROUPS];       /* NULL: no layer of that kind */
+    int64_t n_pages[OCTE__GROUPS];         /* of each layer of the group */
+    uint32_t n_in_group[OCTE__GROUPS];     /* layers */
+    uint32_t n_kinds;
+    octe__kind kinds[OCTE_KV_MAX_KINDS];   /* full layers' before window layers' */
     oct_kv_table *table;                   /* without window layers */
     oct_kv_twin *twin;                     /* with */
     oct_kv_layer *layers;                  /* [n_layers] views */
     uint8_t *group;                        /* [n_layers] octe__group */
+    uint8_t *kind;                         /* [n_layers] index of kinds */
     int64_t n_copied;
 } octe__cache;
 
@@ -32,8 +43,8 @@ typedef struct octe__cache_options {
     uint64_t pool_bytes;
 } octe__cache_options;
 
-/* The spec that a config means for a model; checked. */
-oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *config, oct_kv_spec *spec, oct_error *error);
+/* The spec that a config means for a layer of a model; checked. */
+oct_status octe__kv_spec(const octe_model_info *info, const octe_kv_config *config, uint32_t layer, oct_kv_spec *spec, oct_error *error);
 
 /* Most pages that a resting sequence holds in the window pool. */
 uint64_t octe__window_pages(uint32_t window_tokens, uint32_t page_size);
@@ -52,6 +63,9 @@ oct_status octe__cache_append(octe__cache *cache, uint32_t sequence, uint32_t n_
 oct_status octe__cache_truncate(octe__cache *cache, uint32_t sequence, uint32_t n_tokens);
 oct_status octe__cache_share(octe__cache *cache, uint32_t from, uint32_t to, uint32_t n_tokens);
 oct_status octe__cache_free(octe__cache *cache, uint32_t sequence);
+
+/* Copies a page of a group in all its layers; OK for a group without layers. */
+oct_status octe__cache_copy_page(octe__cache *cache, octe__group group, int32_t from, int32_t to);
 
 /* Gives back what the window no longer sees. */
 void octe__cache_slide(octe__cache *cache, uint32_t sequence);

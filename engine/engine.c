@@ -79,25 +79,23 @@ static oct_status open_plans(octe_engine *e, oct_error *error)
 {
     const octe_engine_options *o = &e->options;
     const octe__hparams *h = &e->model->hparams;
-    for (int g = 0; g < OCTE__GROUPS; g++) {
-        if (e->cache.pool[g] == NULL) {
-            continue;
-        }
+    for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
+        const octe__kind *kind = &e->cache.kinds[i];
         const oct_attn_spec spec = {
             .struct_size = sizeof(spec),
             .heads_q = h->n_heads,
-            .kv = e->cache.spec,
+            .kv = kind->spec,
             .q_dtype = OCT_DTYPE_F32,
             .out_dtype = OCT_DTYPE_F32,
             .sm_scale = h->attn_scale,
             .causal = 1,
-            .window_tokens = g == OCTE__WINDOW ? e->window_tokens : 0,
+            .window_tokens = kind->group == OCTE__WINDOW ? e->window_tokens : 0,
             .deterministic = o->deterministic,
             .max_threads = o->n_threads,
             .force_variant = o->force_variant,
             .deny_variant = o->deny_variant,
         };
-        const oct_status s = oct_plan_create(e->context, &spec, &e->seam.plan[g], error);
+        const oct_status s = oct_plan_create(e->context, &spec, &e->seam.plan[i], error);
         if (s != OCT_OK) {
             return s;
         }
@@ -159,6 +157,7 @@ static oct_status open(octe_engine *e, const octe_engine_options *given, oct_err
         e->seam.model = e->model;
         e->seam.context = e->context;
         e->seam.n_threads = o->n_threads;
+        e->seam.tap = o->tap;
         s = open_plans(e, error);
     }
     if (s == OCT_OK) {
@@ -176,12 +175,21 @@ static oct_status open(octe_engine *e, const octe_engine_options *given, oct_err
     }
     o->pool_tokens = e->cache.n_pages[OCTE__FULL] * e->cache.spec.page_size;
     o->pool_bytes = 0;
-    for (int g = 0; g < OCTE__GROUPS; g++) {
-        o->pool_bytes += e->cache.pool[g] != NULL ? oct_kv_pool_bytes(e->cache.pool[g]) : 0;
+    for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
+        o->pool_bytes += oct_kv_pool_bytes(e->cache.kinds[i].pool);
     }
     o->kv.page_size = e->cache.spec.page_size;
     /* Read while opening; the caller may free them now. */
     o->kv.scales = NULL;
+    if (o->kv.layers != NULL) {
+        const size_t bytes = e->cache.n_layers * sizeof(*e->layer_formats);
+        e->layer_formats = malloc(bytes);
+        if (e->layer_formats == NULL) {
+            return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for the formats of %u layers", e->cache.n_layers);
+        }
+        memcpy(e->layer_formats, o->kv.layers, bytes);
+        o->kv.layers = e->layer_formats;
+    }
     o->force_variant = o->deny_variant = NULL;
     o->rates = NULL;
     return OCT_OK;
@@ -214,8 +222,11 @@ void octe_engine_close(octe_engine *e)
     }
     octe__graphs_close(&e->graphs);
     octe__seam_close(&e->seam);
+    for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
+        oct_plan_destroy(e->seam.plan[i]);
+    }
+    free(e->layer_formats);
     for (int g = 0; g < OCTE__GROUPS; g++) {
-        oct_plan_destroy(e->seam.plan[g]);
         free(e->step.slots[g]);
         free(e->step.kv_indptr[g]);
         free(e->step.last_page_len[g]);
@@ -239,7 +250,25 @@ const octe_model *octe_engine_model(const octe_engine *e) { return e->model; }
 const octe_engine_options *octe_engine_options_get(const octe_engine *e) { return &e->options; }
 oct_context *octe_engine_context(const octe_engine *e) { return e->context; }
 const oct_kv_spec *octe_engine_kv_spec(const octe_engine *e) { return &e->cache.spec; }
-const oct_plan *octe_engine_plan(const octe_engine *e, bool window) { return e->seam.plan[window ? OCTE__WINDOW : OCTE__FULL]; }
+
+uint32_t octe_engine_n_kinds(const octe_engine *e) { return e->cache.n_kinds; }
+uint32_t octe_engine_layer_kind(const octe_engine *e, uint32_t layer) { return e->cache.kind[layer]; }
+
+octe_engine_kind octe_engine_kind_get(const octe_engine *e, uint32_t i)
+{
+    const octe__kind *kind = &e->cache.kinds[i];
+    return (octe_engine_kind){.spec = &kind->spec, .plan = e->seam.plan[i], .window = kind->group == OCTE__WINDOW, .n_layers = kind->n_layers};
+}
+
+const oct_plan *octe_engine_plan(const octe_engine *e, bool window)
+{
+    for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
+        if ((e->cache.kinds[i].group == OCTE__WINDOW) == window) {
+            return e->seam.plan[i];
+        }
+    }
+    return NULL;
+}
 
 /* ---- sequences ------------------------------------------------------------------------------------------- */
 

@@ -14,6 +14,23 @@ typedef struct octe_engine_test {
     float rope_base_window;        /* instead of the window layers' RoPE base */
 } octe_engine_test;
 
+/* What passes between a layer and its cache in one step: f32, strides in elements, rows in the step's order. */
+typedef struct octe_tap_rows {
+    uint32_t layer, n_rows;
+    const float *q;                /* [rows][n_heads][head_dim], after RoPE, before the scale of attention */
+    float *k, *v;                  /* [rows][n_heads_kv][head_dim], after RoPE, as the model made them */
+    const float *out;              /* [rows][n_heads][head_dim]; NULL before */
+    int64_t q_row_stride, q_head_stride, k_row_stride, k_head_stride, v_row_stride, v_head_stride, out_row_stride, out_head_stride;
+} octe_tap_rows;
+
+/* Who wants to look. Every thread of the step calls with its number: who splits the work by heads needs no lock. before: nothing is stored yet, and
+ * what is changed in k and v is what gets stored. after: stored, and attention has run. The last layer of a step without logits is left out. */
+typedef struct octe_engine_tap {
+    void (*before)(void *user, const octe_tap_rows *rows, uint32_t ith, uint32_t nth);   /* either may be NULL */
+    void (*after)(void *user, const octe_tap_rows *rows, uint32_t ith, uint32_t nth);
+    void *user;
+} octe_engine_tap;
+
 typedef struct octe_engine_options {
     uint32_t n_threads;            /* 0: the machine's cores */
     uint32_t max_context_tokens;   /* of one sequence; 0: the model's n_ctx_train */
@@ -29,6 +46,7 @@ typedef struct octe_engine_options {
     bool deterministic;            /* a part's bits don't depend on the step's other parts; single tokens cost as much as a few together */
     bool count;                    /* fill octe_engine_counts (costs a pass over K and V) */
     const oct_rates *rates;        /* of this machine, as in oct_context_options; read while opening. NULL: defaults */
+    const octe_engine_tap *tap;    /* looks into every step; lives as long as the engine. NULL: nobody */
     octe_engine_test test;
 } octe_engine_options;
 
@@ -132,14 +150,26 @@ void octe_engine_stats_get(const octe_engine *engine, octe_engine_stats *stats);
 void octe_engine_counts(const octe_engine *engine, oct_kv_counts *k, oct_kv_counts *v);
 void octe_engine_counts_reset(octe_engine *engine);
 
-/* The plan of the full-attention layers (window = false) or of the window layers; NULL when the model has none of that kind.
- * For oct_plan_explain and oct_plan_info_get; owned by the engine. */
+/* Layers that share window and formats; full layers' kinds before window layers'. spec and plan are owned by the engine, for oct_plan_explain,
+ * oct_plan_info_get and oct_kv_write_explain. */
+typedef struct octe_engine_kind {
+    const oct_kv_spec *spec;
+    const oct_plan *plan;
+    bool window;
+    uint32_t n_layers;
+} octe_engine_kind;
+
+uint32_t octe_engine_n_kinds(const octe_engine *engine);
+octe_engine_kind octe_engine_kind_get(const octe_engine *engine, uint32_t kind);
+uint32_t octe_engine_layer_kind(const octe_engine *engine, uint32_t layer);
+
+/* The plan of the first kind of full-attention layers (window = false) or of window layers; NULL when the model has none of those. */
 const oct_plan *octe_engine_plan(const octe_engine *engine, bool window);
 
 /* The context the engine made, for oct_kv_write_explain and oct_context_machine; owned by the engine. */
 oct_context *octe_engine_context(const octe_engine *engine);
 
-/* What the pools hold, for oct_kv_write_explain. */
+/* What layers hold that have no format of their own; layout, heads, dims and page size are every layer's. */
 const oct_kv_spec *octe_engine_kv_spec(const octe_engine *engine);
 
 /* Reads back what is stored of one token in one layer: view of the layer's pages and the token's slot in it, -1 when its window has let

@@ -27,6 +27,7 @@ typedef struct octe__step_memory {
 struct octe_engine {
     const octe_model *model;
     octe_engine_options options;     /* resolved */
+    octe_kv_layer_format *layer_formats;   /* what options.kv.layers points to; NULL without */
     uint32_t window_tokens;          /* of window layers; 0: none */
     oct_context *context;
     octe__cache cache;

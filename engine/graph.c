@@ -64,8 +64,18 @@ static struct ggml_tensor *attention(const builder *b, struct ggml_tensor *x, ui
     struct ggml_tensor *q = project(b, l->q, l->q_bias, x, h->n_heads);
     q = rope(b, l->q_norm != NULL ? norm(b, q, l->q_norm) : q, il);
     struct ggml_tensor *kv[] = {k, v};
+    const bool tapped = b->graphs->seam->tap != NULL;
+    if (tapped) {
+        q = ggml_custom_inplace(b->context, q, kv, 2, octe__seam_before_op, GGML_N_TASKS_MAX, user);
+    }
     struct ggml_tensor *written = ggml_custom_inplace(b->context, q, kv, 2, octe__seam_write_op, GGML_N_TASKS_MAX, user);
-    return ggml_custom_4d(b->context, GGML_TYPE_F32, (int64_t)h->head_dim * h->n_heads, b->n_rows, 1, 1, &written, 1, octe__seam_attend_op, GGML_N_TASKS_MAX, user);
+    struct ggml_tensor *y = ggml_custom_4d(b->context, GGML_TYPE_F32, (int64_t)h->head_dim * h->n_heads, b->n_rows, 1, 1, &written, 1, octe__seam_attend_op, GGML_N_TASKS_MAX, user);
+    if (tapped) {
+        /* K and V as sources, so that their memory is not given away before they are looked at. */
+        struct ggml_tensor *seen[] = {q, k, v};
+        y = ggml_custom_inplace(b->context, y, seen, 3, octe__seam_after_op, GGML_N_TASKS_MAX, user);
+    }
+    return y;
 }
 
 static struct ggml_tensor *feed_forward(const builder *b, struct ggml_tensor *x, const octe__layer *l)

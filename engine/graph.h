@@ -12,6 +12,7 @@
 #include <ggml.h>
 
 #include "engine/cache.h"
+#include "engine/engine.h"
 #include "engine/weights.h"
 
 /* Shapes kept: a server's decode batches of 1 .. 16 sequences and its prefill chunks. Some 400 KiB each for 30 layers. */
@@ -22,9 +23,10 @@ typedef struct octe__seam {
     const octe__cache *cache;
     const octe_model *model;
     oct_context *context;
-    oct_plan *plan[OCTE__GROUPS];            /* NULL: no layer of that kind */
+    oct_plan *plan[OCTE_KV_MAX_KINDS];       /* of the cache's kinds */
     const int32_t *slots[OCTE__GROUPS];      /* of this step's rows */
     oct_kv_counts *k_counts, *v_counts;      /* [n_layers][n_threads], or NULL */
+    const octe_engine_tap *tap;              /* NULL: nobody looks */
     uint32_t n_threads, n_rows;              /* n_rows: of this step; a graph's further ones are idle */
     _Atomic int status;                      /* the step's first error in an operation */
     _Atomic uint32_t status_layer;

@@ -118,6 +118,23 @@ bool octe_kv_format_is_static(const oct_kv_format *format)
     return format->scale_mode != OCT_SCALE_NONE && format->scale_mode != OCT_SCALE_TOKEN_HEAD;
 }
 
+octe_kv_layer_format octe_kv_config_layer(const octe_kv_config *config, uint32_t layer)
+{
+    return config->layers != NULL && layer < config->n_layers ? config->layers[layer] : (octe_kv_layer_format){config->k, config->v};
+}
+
+bool octe_kv_config_is_static(const octe_kv_config *config, int side)
+{
+    const uint32_t n = config->layers != NULL ? config->n_layers : 1;
+    for (uint32_t il = 0; il < n; il++) {
+        const octe_kv_layer_format f = octe_kv_config_layer(config, il);
+        if (octe_kv_format_is_static(side == 0 ? &f.k : &f.v)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *octe_kv_config_name(uint32_t index) { return index < N_ROWS ? rows[index].name : NULL; }
 
 oct_status octe_kv_config_from_name(const char *name, octe_kv_config *config, oct_error *error)
@@ -142,27 +159,31 @@ oct_status octe_kv_config_from_name(const char *name, octe_kv_config *config, oc
 oct_status octe_kv_capacity_get(const octe_model *model, const octe_kv_config *config, octe_kv_capacity *capacity, oct_error *error)
 {
     const octe_model_info *info = octe_model_info_get(model);
-    oct_kv_spec spec;
-    const oct_status s = octe__kv_spec(info, config, &spec, error);
-    if (s != OCT_OK) {
-        return s;
+    uint64_t page[OCTE__GROUPS] = {0, 0};   /* of all layers of a group */
+    uint32_t page_size = 1;
+    for (uint32_t il = 0; il < info->n_layers; il++) {
+        oct_kv_spec spec;
+        const oct_status s = octe__kv_spec(info, config, il, &spec, error);
+        if (s != OCT_OK) {
+            return s;
+        }
+        page_size = spec.page_size;
+        page[octe_model_layer_has_window(model, il) ? OCTE__WINDOW : OCTE__FULL] += oct_kv_page_bytes(&spec);
     }
     /* Every part of a page is so many bytes a token: the division is exact. */
-    const uint64_t page = oct_kv_page_bytes(&spec), token = page / spec.page_size;
-    const uint64_t n_full = info->n_layers - info->n_layers_window, n_window = info->n_layers_window;
-    const uint64_t gib = (uint64_t)1 << 30;
+    const uint64_t gib = (uint64_t)1 << 30, full = page[OCTE__FULL], window = page[OCTE__WINDOW];
     *capacity = (octe_kv_capacity){
-        .bytes_per_token_full = n_full * token,
-        .bytes_per_token_window = n_window * token,
-        .bytes_per_token = info->n_layers * token,
+        .bytes_per_token_full = full / page_size,
+        .bytes_per_token_window = window / page_size,
+        .bytes_per_token = (full + window) / page_size,
     };
-    const uint64_t pages_all = gib / (info->n_layers * page);
-    const uint64_t pages_window = n_window > 0 ? octe__window_pages(info->window_tokens, spec.page_size) : 0;
+    const uint64_t pages_all = gib / (full + window);
+    const uint64_t pages_window = window > 0 ? octe__window_pages(info->window_tokens, page_size) : 0;
     uint64_t pages = pages_all;
-    if (n_window > 0 && pages_all > pages_window) {
-        pages = n_full > 0 ? (gib - pages_window * n_window * page) / (n_full * page) : (uint64_t)INT32_MAX;
+    if (window > 0 && pages_all > pages_window) {
+        pages = full > 0 ? (gib - pages_window * window) / full : (uint64_t)INT32_MAX;
     }
-    capacity->tokens_per_gib = (int64_t)(pages_all * spec.page_size);
-    capacity->tokens_per_gib_window = (int64_t)(pages * spec.page_size);
+    capacity->tokens_per_gib = (int64_t)(pages_all * page_size);
+    capacity->tokens_per_gib_window = (int64_t)(pages * page_size);
     return OCT_OK;
 }

@@ -5,8 +5,19 @@
 #include "engine/model.h"
 #include "engine/scales.h"
 
+/* What one layer is kept in. */
+typedef struct octe_kv_layer_format {
+    oct_kv_format k, v;
+} octe_kv_layer_format;
+
+/* Layers that differ in K's or V's format, or in their window, at most: each kind has a pool and a plan of its own. */
+enum { OCTE_KV_MAX_KINDS = 32 };
+
 typedef struct octe_kv_config {
     oct_kv_format k, v;
+    /* Formats of each layer instead of k and v: [n_layers], the model's number; NULL and 0: every layer as k and v. Read while the engine opens. */
+    const octe_kv_layer_format *layers;
+    uint32_t n_layers;
     uint32_t layout;              /* oct_layout; all zero: NHD */
     uint32_t page_size;           /* tokens; 0: 16 */
     /* Where static scales (TENSOR, LAYER, LAYER_HEAD, CHANNEL) come from: a calibration, read while the engine opens and not kept, or,
@@ -32,6 +43,12 @@ bool octe_kv_format_is_static(const oct_kv_format *format);
 
 /* Names by index from 0, for usage texts; NULL past the end. */
 const char *octe_kv_config_name(uint32_t index);
+
+/* What layer il is kept in. */
+octe_kv_layer_format octe_kv_config_layer(const octe_kv_config *config, uint32_t layer);
+
+/* True when some layer's format of a side (0: K, 1: V) needs octe_kv_config.scales or a fixed scale. */
+bool octe_kv_config_is_static(const octe_kv_config *config, int side);
 
 /* What a config costs for a model. Exact: pages with their dynamic scales. */
 typedef struct octe_kv_capacity {

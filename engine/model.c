@@ -64,6 +64,7 @@ static oct_status describe(octe_model *model, const octe__metadata *m)
         .window_tokens = h->window_tokens,
         .rope_base = h->rope_base,
         .rope_base_window = h->rope_base_window,
+        .attn_scale = h->attn_scale,
         .n_params = model->weights.n_params,
         .file_bytes = model->map.size_bytes,
         .repacked_bytes = model->weights.repacked_bytes,

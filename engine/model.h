@@ -32,6 +32,7 @@ typedef struct octe_model_info {
     uint32_t window_tokens;         /* visible keys of the window layers, the token itself included; 0: none */
     float rope_base;
     float rope_base_window;         /* = rope_base without window layers */
+    float attn_scale;               /* scores times this */
     uint64_t n_params;
     uint64_t file_bytes;
     uint64_t repacked_bytes;        /* weights held a second time in the CPU's preferred layout */

@@ -27,7 +27,7 @@ static void write_kv(octe__seam_layer *l, const struct ggml_tensor *k, const str
     oct_kv_write_args args = {
         .struct_size = sizeof(args),
         .checked = 1,
-        .layer = &seam->cache->layers[l->index],
+        .layer = l->write,
         .slots = seam->slots[l->group],
         .n_tokens = k->ne[2],
         .src_dtype = OCT_DTYPE_F32,
@@ -69,7 +69,7 @@ void octe__seam_attend_op(struct ggml_tensor *dst, int ith, int nth, void *user)
     }
     const oct_attn_args args = {
         .struct_size = sizeof(args),
-        .layer = &seam->cache->layers[l->index],
+        .layer = l->read,
         .q = q->data,
         .q_row_stride = stride(q, 2),
         .q_head_stride = stride(q, 1),
@@ -77,9 +77,49 @@ void octe__seam_attend_op(struct ggml_tensor *dst, int ith, int nth, void *user)
         .out_row_stride = stride(dst, 1),
         .out_head_stride = q->ne[0],
     };
-    const oct_status s = oct_attn_run_part(seam->plan[l->group], &args, (uint32_t)ith, (uint32_t)nth);
+    const oct_status s = oct_attn_run_part(seam->plan[l->kind], &args, (uint32_t)ith, (uint32_t)nth);
     if (s != OCT_OK) {
         remember(seam, s, l->index);
+    }
+}
+
+static octe_tap_rows rows_of(const octe__seam_layer *l, struct ggml_tensor *q, struct ggml_tensor *k, struct ggml_tensor *v)
+{
+    return (octe_tap_rows){
+        .layer = l->index,
+        .n_rows = l->seam->n_rows,
+        .q = q->data,
+        .k = k->data,
+        .v = v->data,
+        .q_row_stride = stride(q, 2),
+        .q_head_stride = stride(q, 1),
+        .k_row_stride = stride(k, 2),
+        .k_head_stride = stride(k, 1),
+        .v_row_stride = stride(v, 2),
+        .v_head_stride = stride(v, 1),
+    };
+}
+
+void octe__seam_before_op(struct ggml_tensor *dst, int ith, int nth, void *user)
+{
+    const octe__seam_layer *l = user;
+    const octe_engine_tap *tap = l->seam->tap;
+    const octe_tap_rows rows = rows_of(l, dst->src[0], dst->src[1], dst->src[2]);
+    if (tap->before != NULL) {
+        tap->before(tap->user, &rows, (uint32_t)ith, (uint32_t)nth);
+    }
+}
+
+void octe__seam_after_op(struct ggml_tensor *dst, int ith, int nth, void *user)
+{
+    const octe__seam_layer *l = user;
+    const octe_engine_tap *tap = l->seam->tap;
+    octe_tap_rows rows = rows_of(l, dst->src[1], dst->src[2], dst->src[3]);
+    rows.out = dst->data;
+    rows.out_row_stride = stride(dst, 1);
+    rows.out_head_stride = dst->src[1]->ne[0];
+    if (tap->after != NULL && atomic_load_explicit(&l->seam->status, memory_order_relaxed) == OCT_OK) {
+        tap->after(tap->user, &rows, (uint32_t)ith, (uint32_t)nth);
     }
 }
 
@@ -91,7 +131,8 @@ oct_status octe__seam_open(octe__seam *seam, oct_error *error)
         return octe__report(error, OCT_OUT_OF_MEMORY, "octe_engine_open", NULL, "no memory for the operations of %u layers", n);
     }
     for (uint32_t il = 0; il < n; il++) {
-        seam->layers[il] = (octe__seam_layer){.seam = seam, .index = il, .group = (octe__group)seam->cache->group[il]};
+        seam->layers[il] = (octe__seam_layer){.seam = seam, .index = il, .group = (octe__group)seam->cache->group[il], .kind = seam->cache->kind[il],
+                                                .write = &seam->cache->layers[il], .read = &seam->cache->layers[il]};
     }
     return OCT_OK;
 }

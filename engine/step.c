@@ -110,7 +110,7 @@ static bool room_for_indices(octe__step_memory *m, int g, size_t wanted)
     return true;
 }
 
-static oct_status update_plan(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, octe__group g, oct_error *error)
+static oct_status update_plans(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, octe__group g, oct_error *error)
 {
     octe__step_memory *m = &e->step;
     const uint32_t page_size = e->cache.spec.page_size;
@@ -135,7 +135,11 @@ static oct_status update_plan(octe_engine *e, const octe_paged_part *parts, uint
         .kv_last_page_len = m->last_page_len[g],
         .n_pages = e->cache.n_pages[g],
     };
-    return oct_plan_update(e->seam.plan[g], &batch, error);
+    oct_status s = OCT_OK;
+    for (uint32_t i = 0; i < e->cache.n_kinds && s == OCT_OK; i++) {
+        s = e->cache.kinds[i].group == g ? oct_plan_update(e->seam.plan[i], &batch, error) : OCT_OK;
+    }
+    return s;
 }
 
 static uint32_t fill_up(const octe_engine *e, uint32_t n)
@@ -160,10 +164,10 @@ oct_status octe__step_run(octe_engine *e, const octe_paged_part *parts, uint32_t
 {
     octe__step_memory *m = &e->step;
     for (int g = 0; g < OCTE__GROUPS; g++) {
-        if (e->seam.plan[g] == NULL) {
+        if (e->cache.n_in_group[g] == 0) {
             continue;
         }
-        const oct_status s = update_plan(e, parts, n_parts, (octe__group)g, error);
+        const oct_status s = update_plans(e, parts, n_parts, (octe__group)g, error);
         if (s != OCT_OK) {
             return s;
         }
@@ -200,7 +204,7 @@ static void find_pages(octe_engine *e, const octe_part *parts, uint32_t n_parts)
         octe_paged_part *p = &e->step.parts[i];
         *p = (octe_paged_part){.tokens = parts[i].tokens, .n_tokens = parts[i].n_tokens, .n_past = e->step.old_length[i], .n_logits = parts[i].n_logits};
         for (int g = 0; g < OCTE__GROUPS; g++) {
-            p->pages[g] = e->seam.plan[g] != NULL ? oct_kv_table_pages(octe__cache_table(&e->cache, (octe__group)g), parts[i].sequence, NULL) : NULL;
+            p->pages[g] = e->cache.n_in_group[g] > 0 ? oct_kv_table_pages(octe__cache_table(&e->cache, (octe__group)g), parts[i].sequence, NULL) : NULL;
         }
     }
 }

@@ -27,7 +27,7 @@ static oct_status check_part(const octe_engine *e, const octe_paged_part *p, uin
     /* Pages that are written; those that are read are checked by the plan. */
     const uint32_t page_size = e->cache.spec.page_size, last = (p->n_past + p->n_tokens - 1) / page_size;
     for (int g = 0; g < OCTE__GROUPS; g++) {
-        for (uint32_t k = p->n_past / page_size; e->cache.pool[g] != NULL && k <= last; k++) {
+        for (uint32_t k = p->n_past / page_size; e->cache.n_in_group[g] > 0 && k <= last; k++) {
             if (p->pages[g] == NULL || p->pages[g][k] < 0 || p->pages[g][k] >= e->cache.n_pages[g]) {
                 return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: page %u of the %s pool is %" PRId32 "; must be 0 to %" PRId64, i, k,
                                     g == OCTE__WINDOW ? "window" : "full", p->pages[g] == NULL ? -1 : p->pages[g][k], e->cache.n_pages[g] - 1);
@@ -76,7 +76,7 @@ static void place(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts
             m->tokens[row] = p->tokens[t];
             m->positions[row] = (int32_t)position;
             for (int g = 0; g < OCTE__GROUPS; g++) {
-                m->slots[g][row] = e->cache.pool[g] != NULL ? p->pages[g][position / page_size] * (int32_t)page_size + (int32_t)(position % page_size) : -1;
+                m->slots[g][row] = e->cache.n_in_group[g] > 0 ? p->pages[g][position / page_size] * (int32_t)page_size + (int32_t)(position % page_size) : -1;
             }
             if (t + p->n_logits >= p->n_tokens) {
                 m->output_rows[output++] = (int32_t)row;
@@ -110,10 +110,10 @@ oct_status octe_engine_copy_page(octe_engine *e, uint32_t pool, int32_t from, in
     if (pool >= OCTE__GROUPS) {
         return octe__report(error, OCT_INVALID_ARGUMENT, who, NULL, "pool is %u; must be 0 or 1", pool);
     }
-    if (e->cache.pool[pool] == NULL) {
+    if (e->cache.n_in_group[pool] == 0) {
         return OCT_OK;
     }
-    const oct_status s = oct_kv_pool_copy_page(e->cache.pool[pool], from, to);
+    const oct_status s = octe__cache_copy_page(&e->cache, (octe__group)pool, from, to);
     if (s != OCT_OK) {
         return octe__report(error, s, who, NULL, "page %" PRId32 " can't be copied to %" PRId32 "; pages are 0 to %" PRId64, from, to, e->cache.n_pages[pool] - 1);
     }
@@ -147,7 +147,7 @@ size_t octe_engine_page_bytes(const octe_engine *e, uint32_t pool)
 {
     size_t n = 0;
     for (uint32_t il = 0; il < e->cache.n_layers; il++) {
-        n += e->cache.group[il] == pool ? oct_kv_page_bytes(&e->cache.spec) : 0;
+        n += e->cache.group[il] == pool ? oct_kv_page_bytes(&e->cache.layers[il].spec) : 0;
     }
     return n;
 }

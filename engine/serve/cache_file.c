@@ -63,7 +63,10 @@ static bool owner_of(const octe_runner *r, uint64_t *owner)
     h = sum(sum(h, &info->file_bytes, sizeof(info->file_bytes)), &e->options.test.rope_base_window, sizeof(float));
     for (uint32_t il = 0; il < e->cache.n_layers; il++) {
         const oct_kv_layer *l = &e->cache.layers[il];
-        h = sum_scales(sum_scales(h, &spec->k, l->k_scale, spec->heads, spec->dim_k), &spec->v, l->v_scale, spec->heads, spec->dim_v);
+        if (e->options.kv.layers != NULL) {
+            h = sum(sum(h, &l->spec.k, sizeof(l->spec.k)), &l->spec.v, sizeof(l->spec.v));
+        }
+        h = sum_scales(sum_scales(h, &l->spec.k, l->k_scale, spec->heads, spec->dim_k), &l->spec.v, l->v_scale, spec->heads, spec->dim_v);
     }
     FILE *file = fopen(info->path, "rb");
     unsigned char piece[PIECE_BYTES];
@@ -102,7 +105,8 @@ static octe__node next_node(const octe__prefix *x, octe__node node)
     }
 }
 
-oct_status octe_runner_save(octe_runner *r, const char *path, uint64_t *n_pages, oct_error *error)
+/* Writes nodes[n], each after its parent. */
+static oct_status write_nodes(octe_runner *r, const octe__node *nodes, uint32_t n, const char *path, uint64_t *n_bytes, oct_error *error)
 {
     static const char where[] = "octe_runner_save";
     const octe_scheduler *s = r->scheduler;
@@ -110,17 +114,17 @@ oct_status octe_runner_save(octe_runner *r, const char *path, uint64_t *n_pages,
     const size_t page_bytes[2] = {octe_engine_page_bytes(r->engine, OCTE_POOL_FULL), octe_engine_page_bytes(r->engine, OCTE_POOL_WINDOW)};
     header h = {.page_bytes = {page_bytes[0], page_bytes[1]}, .page_size = s->options.page_size};
     memcpy(h.magic, magic, sizeof(magic));
-    *n_pages = 0;
     if (!owner_of(r, &h.owner)) {
         return octe__report(error, OCT_IO_ERROR, where, octe_model_info_get(r->engine->model)->path, "can't be read any more");
     }
-    for (octe__node node = next_node(x, OCTE__ROOT); node != OCTE__NO_NODE; node = next_node(x, node)) {
-        h.body_bytes += record_bytes(s, page_bytes, x->nodes[node].window_page != OCTE__NO_PAGE);
+    for (uint32_t i = 0; i < n; i++) {
+        h.body_bytes += record_bytes(s, page_bytes, x->nodes[nodes[i]].window_page != OCTE__NO_PAGE);
     }
     unsigned char *const all = malloc(sizeof(h) + h.body_bytes), *at = all + sizeof(h);
     int32_t *const place = malloc((size_t)s->pages[OCTE__POOL_FULL].n * sizeof(*place));
     oct_status status = all != NULL && place != NULL ? OCT_OK : octe__report(error, OCT_OUT_OF_MEMORY, where, path, "no memory for %" PRIu64 " bytes", h.body_bytes);
-    for (octe__node node = next_node(x, OCTE__ROOT); status == OCT_OK && node != OCTE__NO_NODE; node = next_node(x, node)) {
+    for (uint32_t i = 0; status == OCT_OK && i < n; i++) {
+        const octe__node node = nodes[i];
         const octe__prefix_node *self = &x->nodes[node];
         const record head = {self->parent == OCTE__ROOT ? -1 : place[self->parent], self->window_page != OCTE__NO_PAGE};
         memcpy(at, &head, sizeof(head));
@@ -140,10 +144,53 @@ oct_status octe_runner_save(octe_runner *r, const char *path, uint64_t *n_pages,
         h.header_sum = sum(14695981039346656037u, &h, offsetof(header, header_sum));
         memcpy(all, &h, sizeof(h));
         status = oct__file_write(path, all, sizeof(h) + h.body_bytes, error);
-        *n_pages = status == OCT_OK ? h.n_nodes : 0;
+        *n_bytes = sizeof(h) + h.body_bytes;
     }
     free(all);
     free(place);
+    return status;
+}
+
+oct_status octe_runner_save(octe_runner *r, const char *path, uint64_t *n_pages, oct_error *error)
+{
+    const octe__prefix *x = &r->scheduler->prefix;
+    octe__node *const nodes = malloc((size_t)r->scheduler->pages[OCTE__POOL_FULL].n * sizeof(*nodes));
+    uint32_t n = 0;
+    uint64_t n_bytes;
+    *n_pages = 0;
+    if (nodes == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_save", path, "no memory for a list of %" PRId64 " pages", r->scheduler->pages[OCTE__POOL_FULL].n);
+    }
+    for (octe__node node = next_node(x, OCTE__ROOT); node != OCTE__NO_NODE; node = next_node(x, node)) {
+        nodes[n++] = node;
+    }
+    const oct_status status = write_nodes(r, nodes, n, path, &n_bytes, error);
+    *n_pages = status == OCT_OK ? n : 0;
+    free(nodes);
+    return status;
+}
+
+oct_status octe_runner_save_prefix(octe_runner *r, const int32_t *tokens, uint32_t n_tokens, const char *path, octe_prefix_moved *moved, oct_error *error)
+{
+    const octe_scheduler *s = r->scheduler;
+    const octe__prefix *x = &s->prefix;
+    *moved = (octe_prefix_moved){0};
+    if (!s->options.prefix_cache) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, "octe_runner_save_prefix", path, "there is no prefix cache");
+    }
+    const octe__prefix_match found = octe__prefix_find(x, tokens, n_tokens, s->options.deterministic ? s->options.chunk_tokens : s->options.page_size, false);
+    const uint32_t n = found.n_tokens / s->options.page_size;
+    octe__node *const nodes = malloc((n + 1) * sizeof(*nodes));
+    if (nodes == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_save_prefix", path, "no memory for a list of %u pages", n);
+    }
+    octe__node node = found.node;
+    for (uint32_t i = n; i-- > 0; node = x->nodes[node].parent) {
+        nodes[i] = node;
+    }
+    const oct_status status = n > 0 ? write_nodes(r, nodes, n, path, &moved->n_bytes, error) : OCT_OK;
+    moved->n_tokens = status == OCT_OK ? found.n_tokens : 0;
+    free(nodes);
     return status;
 }
 
@@ -189,23 +236,30 @@ static oct_status check(const octe_runner *r, const char *path, const unsigned c
     return at == n ? OCT_OK : octe__report(error, OCT_BAD_DATA, where, path, "has %zu bytes too many", n - at);
 }
 
-/* Pages taken here are held until all are in, and let go from the end: so children are older than what they continue. */
-static uint64_t take_over(octe_runner *r, const unsigned char *data, const header *h, octe__node *nodes, int32_t *windows)
+/* A page for what is read; of the others the one used longest ago goes. */
+static int32_t take_page(octe_scheduler *s, int pool)
+{
+    const int32_t page = octe__pages_take(&s->pages[pool]);
+    return page == OCTE__NO_PAGE && octe__prefix_evict(&s->prefix, pool) ? octe__pages_take(&s->pages[pool]) : page;
+}
+
+/* Pages taken here are held until all are in, and let go from the end: so children are older than what they continue. Returns how many pages of the file the cache has
+ * now; *n_new: of these, those that it had not. */
+static uint32_t take_over(octe_runner *r, const unsigned char *data, const header *h, octe__node *nodes, int32_t *windows, uint64_t *n_new)
 {
     octe_scheduler *s = r->scheduler;
     octe__pages *const full = &s->pages[OCTE__POOL_FULL], *const window = &s->pages[OCTE__POOL_WINDOW];
     const unsigned char *at = data + sizeof(*h);
     int32_t *const tokens = malloc(h->page_size * sizeof(*tokens));
-    uint64_t n_taken = 0;
-    uint32_t n = 0;
+    uint32_t n = 0, n_there = 0;
     for (; tokens != NULL && n < h->n_nodes; n++) {
         record head;
         memcpy(&head, at, sizeof(head));
         memcpy(tokens, at + sizeof(head), h->page_size * sizeof(*tokens));
         at += sizeof(head) + h->page_size * sizeof(*tokens);
         const octe__node parent = head.parent < 0 ? OCTE__ROOT : nodes[head.parent];
-        const int32_t page = parent == OCTE__NO_NODE ? OCTE__NO_PAGE : octe__pages_take(full);
-        int32_t window_page = page != OCTE__NO_PAGE && head.has_window ? octe__pages_take(window) : OCTE__NO_PAGE;
+        const int32_t page = parent == OCTE__NO_NODE ? OCTE__NO_PAGE : take_page(s, OCTE__POOL_FULL);
+        int32_t window_page = page != OCTE__NO_PAGE && head.has_window ? take_page(s, OCTE__POOL_WINDOW) : OCTE__NO_PAGE;
         nodes[n] = OCTE__NO_NODE;
         if (page != OCTE__NO_PAGE) {
             (void)octe_engine_page_write(r->engine, OCTE_POOL_FULL, page, at);
@@ -217,8 +271,9 @@ static uint64_t take_over(octe_runner *r, const unsigned char *data, const heade
                 octe__pages_hold(full, nodes[n]);
                 octe__pages_release(full, page);
             } else {
-                n_taken++;
+                ++*n_new;
             }
+            n_there++;
         }
         windows[n] = window_page;
         at += h->page_bytes[OCTE_POOL_FULL] + (head.has_window ? h->page_bytes[OCTE_POOL_WINDOW] : 0);
@@ -232,17 +287,18 @@ static uint64_t take_over(octe_runner *r, const unsigned char *data, const heade
         }
     }
     free(tokens);
-    return n_taken;
+    return n_there;
 }
 
-oct_status octe_runner_restore(octe_runner *r, const char *path, uint64_t *n_pages, oct_error *error)
+static oct_status restore(octe_runner *r, const char *path, uint64_t *n_new, octe_prefix_moved *moved, oct_error *error)
 {
     static const char where[] = "octe_runner_restore";
     const octe_scheduler *s = r->scheduler;
     char *data = NULL;
     size_t n = 0;
     header h;
-    *n_pages = 0;
+    *n_new = 0;
+    *moved = (octe_prefix_moved){0};
     if (!s->options.prefix_cache) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, path, "there is no prefix cache to restore it into");
     }
@@ -255,7 +311,7 @@ oct_status octe_runner_restore(octe_runner *r, const char *path, uint64_t *n_pag
         octe__node *const nodes = malloc(h.n_nodes * sizeof(*nodes));
         int32_t *const windows = malloc(h.n_nodes * sizeof(*windows));
         if (nodes != NULL && windows != NULL) {
-            *n_pages = take_over(r, (const unsigned char *)data, &h, nodes, windows);
+            *moved = (octe_prefix_moved){take_over(r, (const unsigned char *)data, &h, nodes, windows, n_new) * h.page_size, n};
         } else {
             status = octe__report(error, OCT_OUT_OF_MEMORY, where, path, "no memory for the records of %u pages", h.n_nodes);
         }
@@ -264,4 +320,16 @@ oct_status octe_runner_restore(octe_runner *r, const char *path, uint64_t *n_pag
     }
     oct__file_release(&(const oct__allocator){0}, data, n);
     return status;
+}
+
+oct_status octe_runner_restore(octe_runner *r, const char *path, uint64_t *n_pages, oct_error *error)
+{
+    octe_prefix_moved moved;
+    return restore(r, path, n_pages, &moved, error);
+}
+
+oct_status octe_runner_restore_prefix(octe_runner *r, const char *path, octe_prefix_moved *moved, oct_error *error)
+{
+    uint64_t n_new;
+    return restore(r, path, &n_new, moved, error);
 }
