@@ -1,6 +1,6 @@
 /* test_failures.c: what goes wrong on a GPU and what is left afterwards: memory that runs out at every allocation of the host's and of the device's, a
- * device that is lost between any two calls, a kernel that faults; and public fault E3, more rows than an axis of a grid takes. Argument: "fake:cuda"
- * or "fake:hip". */
+ * device that is lost between any two calls, a kernel that faults; and public fault E3, more rows than an axis of a grid takes. Arguments: "fake:cuda"
+ * or "fake:hip"; then a pattern of names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -253,8 +253,10 @@ static void E3_batches_beyond_65535(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || strncmp(argv[1], "fake:", 5) != 0)
-        return fprintf(stderr, "usage: api_device_failures fake:cuda|fake:hip\n"), 2;
+    if (argc < 2 || argc > 3 || strncmp(argv[1], "fake:", 5) != 0)
+        return fprintf(stderr, "usage: api_device_failures fake:cuda|fake:hip [PATTERN]\n"), 2;
+    if (argc == 3)
+        cmocka_set_test_filter(argv[2]);
     what = argv[1];
     oracle_init();
     const struct CMUnitTest tests[] = {

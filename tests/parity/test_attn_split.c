@@ -13,6 +13,20 @@
 #include "parity/isolate.h"
 #include "parity/problem.h"
 
+/* Of the numbered cases every nth alone: for instrumented builds. */
+static int64_t every = 1;
+
+static int64_t run_nth(void *arg, int64_t index)
+{
+    isolate_case *const *run = arg;
+    return (*run)(NULL, index * every);
+}
+
+static int64_t run_cases(const char *title, int64_t n, unsigned seconds, isolate_case *run)
+{
+    return isolate_run(title, (n + every - 1) / every, seconds, run_nth, &run);
+}
+
 /* Problems that splits may hurt: flat averages, sinks, windows, caps, empty sequences, all output in f32. */
 static problem_shape split_shape(int64_t i)
 {
@@ -120,7 +134,7 @@ static int64_t run_splits(void *arg, int64_t index)
 static void splits_agree_with_one_pass(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("splits", 32, 60, run_splits, NULL), 0);
+    assert_int_equal(run_cases("splits", 32, 60, run_splits), 0);
     isolate_report();
 }
 
@@ -214,7 +228,7 @@ static int64_t run_batches(void *arg, int64_t index)
 static void batch_mates_do_not_change_bits(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("batches", 8, 60, run_batches, NULL), 0);
+    assert_int_equal(run_cases("batches", 8, 60, run_batches), 0);
 }
 
 /* Shares in any order, on any number of threads, tiny splits: many items race for few groups. */
@@ -237,7 +251,7 @@ static int64_t run_shares(void *arg, int64_t index)
 static void shares_and_threads(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("shares", 20, 60, run_shares, NULL), 0);
+    assert_int_equal(run_cases("shares", 20, 60, run_shares), 0);
 }
 
 enum { STEP_SHAPES = 5 };
@@ -318,7 +332,7 @@ static int64_t run_steps(void *arg, int64_t index)
 static void one_plan_serves_many_steps(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("steps", STEP_SHAPES * n_pairs(), 60, run_steps, NULL), 0);
+    assert_int_equal(run_cases("steps", STEP_SHAPES * n_pairs(), 60, run_steps), 0);
 }
 
 /* Layer after layer of one step, on threads that start each together: a group merged before its last split has arrived would bring in
@@ -438,8 +452,12 @@ static void threads_meet_layer_after_layer(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1)   /* a pattern of names */
+    if (argc > 1 && strncmp(argv[1], "every=", 6) == 0)
+        every = strtoll(argv[1] + 6, NULL, 10);
+    else if (argc > 1)   /* a pattern of names */
         cmocka_set_test_filter(argv[1]);
+    if (every < 1)
+        return fprintf(stderr, "usage: parity_attn_split [every=N | PATTERN]\n"), 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_agree_with_one_pass),
         cmocka_unit_test(batch_mates_do_not_change_bits),
