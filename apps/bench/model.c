@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "apps/bench/bench.h"
 #include "apps/bench/lists.h"
@@ -67,6 +68,7 @@ typedef struct model_bench {
     compare_speed_options speed;
     app_progress progress;
     double seconds[TESTS_MAX][RUNNERS_MAX][ROUNDS_MAX];
+    char began[24];            /* UTC, as ISO 8601 has it */
 } model_bench;
 
 /* ---- what was asked ---------------------------------------------------------------------------------------------------- */
@@ -214,6 +216,11 @@ static oct_status measure(model_bench *b, oct_error *error)
 {
     oct_status status = OCT_OK;
     double ignored;
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) != NULL) {
+        (void)strftime(b->began, sizeof(b->began), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    }
     app_progress_begin(&b->progress, (double)b->n_tests * b->options.n_rounds * b->n_runners);
     /* A first, short one of each, which touches weights and memory: not timed. */
     for (uint32_t i = 0; i < b->n_runners && status == OCT_OK; i++) {
@@ -241,19 +248,41 @@ typedef struct model_row {
     const model_test *test;
     const char *backend, *type_k, *type_v;
     double median_seconds, median_ts, spread_ts;   /* spread: half of what lies between the quartiles */
+    double mean_ns, deviation_ns, mean_ts, deviation_ts;
+    const double *seconds;                         /* [n_rounds] */
+    double ts[ROUNDS_MAX];
 } model_row;
+
+/* As llama-bench has them: of a sample, and 0 for a single value. */
+static void mean_of(const double *values, uint32_t n, double *mean, double *deviation)
+{
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += values[i];
+    }
+    *mean = sum / n;
+    for (uint32_t i = 0; i < n; i++) {
+        squares += (values[i] - *mean) * (values[i] - *mean);
+    }
+    *deviation = n > 1 ? sqrt(squares / (n - 1)) : 0;
+}
 
 static model_row row_of(const model_bench *b, uint32_t t, uint32_t i)
 {
-    double ts[ROUNDS_MAX];
     const model_test *const test = &b->tests[t];
     const uint32_t n = b->options.n_rounds;
+    model_row row = { .test = test, .backend = b->formats[i].is_reference ? "llama.cpp" : "octavo", .type_k = b->type_k[i], .type_v = b->type_v[i], .seconds = b->seconds[t][i] };
     for (uint32_t r = 0; r < n; r++) {
-        ts[r] = (test->n_prompt + test->n_gen) / b->seconds[t][i][r];
+        row.ts[r] = (test->n_prompt + test->n_gen) / row.seconds[r];
     }
-    return (model_row){ .test = test, .backend = b->formats[i].is_reference ? "llama.cpp" : "octavo", .type_k = b->type_k[i], .type_v = b->type_v[i],
-                        .median_seconds = bench_median(b->seconds[t][i], n), .median_ts = bench_median(ts, n),
-                        .spread_ts = (bench_quantile(ts, n, 0.75) - bench_quantile(ts, n, 0.25)) / 2 };
+    mean_of(row.seconds, n, &row.mean_ns, &row.deviation_ns);
+    row.mean_ns *= 1e9;
+    row.deviation_ns *= 1e9;
+    mean_of(row.ts, n, &row.mean_ts, &row.deviation_ts);
+    row.median_seconds = bench_median(row.seconds, n);
+    row.median_ts = bench_median(row.ts, n);
+    row.spread_ts = (bench_quantile(row.ts, n, 0.75) - bench_quantile(row.ts, n, 0.25)) / 2;
+    return row;
 }
 
 static void add_markdown(const model_bench *b, app_text *text)
@@ -288,22 +317,73 @@ static void add_markdown(const model_bench *b, app_text *text)
     app_table_free(&table);
 }
 
-/* One row's fields, in order: CSV's columns and JSON's keys. */
-enum { N_FIELDS = 15 };
-static const char *const field_names[N_FIELDS] = { "backend", "cpu", "model_filename", "model_type", "model_size", "model_n_params", "n_threads", "type_k", "type_v",
-                                                   "n_prompt", "n_gen", "n_depth", "median_ns", "median_ts", "spread_ts" };
+/* One row's fields, in order: CSV's columns and JSON's keys. Those of llama-bench in its order and with its meanings, as far as there is something to say, so that its
+ * readers take the file; then ours. The last two, every round's time and rate, are arrays and in JSON alone, there as here. */
+typedef struct model_field {
+    const char *key, *text;
+    double number;
+    bool is_rate;              /* not whole */
+    const double *values;      /* [n_rounds], times factor */
+    double factor;
+} model_field;
+enum { FIELDS_MAX = 32, N_FIELDS_JSON_ONLY = 2 };
 
-static void add_field(const model_bench *b, const model_row *row, int field, app_text *text)
+static int fields_of(const model_bench *b, const model_row *row, model_field fields[FIELDS_MAX])
 {
-    const char *const texts[N_FIELDS] = { row->backend, b->machine.cpu, b->info->path, b->info->architecture, [7] = row->type_k, [8] = row->type_v };
-    const double numbers[N_FIELDS] = { [4] = (double)b->info->file_bytes, [5] = (double)b->info->n_params, [6] = b->n_threads, [9] = row->test->n_prompt, [10] = row->test->n_gen,
-                                       [11] = row->test->depth, [12] = row->median_seconds * 1e9, [13] = row->median_ts, [14] = row->spread_ts };
-    if (texts[field] != NULL) {
-        app_text_add_json(text, texts[field]);
-    } else if (field < 13) {
-        app_text_add(text, "%.0f", numbers[field]);
+    const model_field all[] = {
+        { .key = "build_commit", .text = oct_version_string() },
+        { .key = "cpu_info", .text = b->machine.cpu },
+        { .key = "backends", .text = row->backend },
+        { .key = "model_filename", .text = b->info->path },
+        { .key = "model_type", .text = b->info->architecture },
+        { .key = "model_size", .number = (double)b->info->file_bytes },
+        { .key = "model_n_params", .number = (double)b->info->n_params },
+        { .key = "n_batch", .number = b->speed.step_rows },
+        { .key = "n_ubatch", .number = b->speed.step_rows },
+        { .key = "n_threads", .number = b->n_threads },
+        { .key = "type_k", .text = row->type_k },
+        { .key = "type_v", .text = row->type_v },
+        { .key = "n_prompt", .number = row->test->n_prompt },
+        { .key = "n_gen", .number = row->test->n_gen },
+        { .key = "n_depth", .number = row->test->depth },
+        { .key = "test_time", .text = b->began },
+        { .key = "avg_ns", .number = row->mean_ns },
+        { .key = "stddev_ns", .number = row->deviation_ns },
+        { .key = "avg_ts", .number = row->mean_ts, .is_rate = true },
+        { .key = "stddev_ts", .number = row->deviation_ts, .is_rate = true },
+        { .key = "cpu", .text = b->machine.cpu },
+        { .key = "median_ns", .number = row->median_seconds * 1e9 },
+        { .key = "median_ts", .number = row->median_ts, .is_rate = true },
+        { .key = "spread_ts", .number = row->spread_ts, .is_rate = true },
+        { .key = "samples_ns", .values = row->seconds, .factor = 1e9 },
+        { .key = "samples_ts", .values = row->ts, .factor = 1, .is_rate = true },
+    };
+    _Static_assert(sizeof(all) / sizeof(all[0]) <= FIELDS_MAX, "room for all");
+    memcpy(fields, all, sizeof(all));
+    return (int)(sizeof(all) / sizeof(all[0]));
+}
+
+static void add_number(double number, bool is_rate, app_text *text)
+{
+    if (is_rate) {
+        app_text_add_number(text, number, 6);
     } else {
-        app_text_add_number(text, numbers[field], 6);
+        app_text_add(text, "%.0f", number);
+    }
+}
+
+static void add_field(const model_bench *b, const model_field *f, app_text *text)
+{
+    if (f->text != NULL) {
+        app_text_add_json(text, f->text);
+    } else if (f->values == NULL) {
+        add_number(f->number, f->is_rate, text);
+    } else {
+        for (uint32_t r = 0; r < b->options.n_rounds; r++) {
+            app_text_add(text, "%s", r == 0 ? "[" : ", ");
+            add_number(f->values[r] * f->factor, f->is_rate, text);
+        }
+        app_text_add(text, "]");
     }
 }
 
@@ -312,19 +392,23 @@ static void add_data(const model_bench *b, app_text *text)
     const char *const form = b->options.form;
     const bool is_csv = strcmp(form, "csv") == 0, is_json = strcmp(form, "json") == 0;
     const char *between = is_json ? "[\n" : "";
-    for (int f = 0; is_csv && f < N_FIELDS; f++) {
-        app_text_add(text, "%s%s", field_names[f], f + 1 < N_FIELDS ? "," : "\n");
-    }
+    bool headed = !is_csv;
     for (uint32_t i = 0; i < b->n_runners; i++) {
         for (uint32_t t = 0; t < b->n_tests; t++) {
             const model_row row = row_of(b, t, i);
+            model_field fields[FIELDS_MAX];
+            const int n = fields_of(b, &row, fields) - (is_csv ? N_FIELDS_JSON_ONLY : 0);
+            for (int f = 0; !headed && f < n; f++) {
+                app_text_add(text, "%s%s", fields[f].key, f + 1 < n ? "," : "\n");
+            }
+            headed = true;
             app_text_add(text, "%s%s", between, is_csv ? "" : "{");
-            for (int f = 0; f < N_FIELDS; f++) {
+            for (int f = 0; f < n; f++) {
                 app_text_add(text, "%s", f == 0 ? "" : is_csv ? "," : ", ");
                 if (!is_csv) {
-                    app_text_add(text, "\"%s\": ", field_names[f]);
+                    app_text_add(text, "\"%s\": ", fields[f].key);
                 }
-                add_field(b, &row, f, text);
+                add_field(b, &fields[f], text);
             }
             app_text_add(text, "%s", is_csv ? "" : "}");
             between = is_json ? ",\n" : "\n";

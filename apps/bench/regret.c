@@ -272,7 +272,7 @@ static oct_status measure_all(regret_bench *b, oct_error *error)
         app_progress_say(&b->progress, bench_op_name(row->problem.op));
         status = app_interrupted() ? oct__error_set(error, OCT_CANCELLED, where, "stopped") : measure(b, &row->problem, share > 1e-6 ? share : 1e-6, row, error);
         if (status == OCT_OK && o->save != NULL) {
-            regret_row_line(row, number, &b->save);
+            regret_row_line(row, number, b->report.cpu, &b->save);
         }
         b->report.n_rows = i + 1;
         app_progress_add(&b->progress, 1);

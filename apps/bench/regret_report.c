@@ -203,9 +203,11 @@ void regret_report_text(const regret_report *r, app_text *text)
     }
 }
 
-void regret_row_line(const regret_row *row, uint32_t number, app_text *text)
+void regret_row_line(const regret_row *row, uint32_t number, const char *cpu, app_text *text)
 {
-    app_text_add(text, "{\"number\": %u, ", number);
+    app_text_add(text, "{\"number\": %u, \"cpu\": ", number);
+    app_text_add_json(text, cpu);
+    app_text_add(text, ", ");
     add_problem(&row->problem, text);
     app_text_add(text, ", \"chosen\": \"%s\"", row->variant[0]);
     add_number("regret", row->regret, text);

@@ -41,7 +41,7 @@ regret_summary regret_summarise(const double *values, uint32_t n, uint32_t *n_co
 void regret_report_json(const regret_report *report, app_text *text);
 void regret_report_text(const regret_report *report, app_text *text);
 
-/* One line of --save: the problem with the seconds measured and predicted of each variant. */
-void regret_row_line(const regret_row *row, uint32_t number, app_text *text);
+/* One line of --save: the problem with the seconds measured and predicted of each variant, and whose they are (cpu: report.cpu). */
+void regret_row_line(const regret_row *row, uint32_t number, const char *cpu, app_text *text);
 
 #endif

@@ -165,7 +165,9 @@ static double total_of(const double sums[BENCH_OPS])
 
 static void report_json(const steps_bench *b, app_text *text)
 {
-    app_text_add(text, "{\n  \"device\": ");
+    app_text_add(text, "{\n  \"cpu\": ");
+    app_text_add_json(text, b->machine.cpu);
+    app_text_add(text, ", \"device\": ");
     app_text_add_json(text, b->machine.clock != NULL ? b->machine.device_name : b->machine.cpu);
     app_text_add(text, ",\n  \"heads_q\": %u, \"heads_kv\": %u, \"dim_k\": %u, \"dim_v\": %u, \"page\": %u, \"osl\": %u, \"chunk\": %u, \"format\": ", b->heads.first[0],
                  b->heads.second[0], b->dims.first[0], b->dims.second[0], b->options.page, b->options.osl, b->options.chunk);

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct oct_rates {
     uint32_t struct_size;
     uint32_t threads;
-    char cpu[64];                     /* whose rates these are, in the words of oct_context_machine; zero-terminated */
+    char cpu[64];                     /* whose rates these are, as oct_context_machine says it: brand, [family/model/stepping features]; zero-terminated */
     char source[64];                  /* for people: "measured", a date, a file; zero-terminated */
     double read_l1_bytes[2], read_l2_bytes[2], read_l3_bytes[2];
     double read_memory_bytes[2];

@@ -280,7 +280,7 @@ static void machine_plain(oct__text *text, const oct_context *context)
         for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
             const char *name = oct__fact_name((oct__fact)fact);
             const bool is_number = fact == OCT__FACT_CPU_CORES || fact == OCT__FACT_CPU_L2_BYTES || fact == OCT__FACT_CPU_L3_BYTES || fact == OCT__FACT_CPU_VENDOR ||
-                                   fact == OCT__FACT_CPU_FAMILY || fact == OCT__FACT_CPU_MODEL;
+                                   fact == OCT__FACT_CPU_FAMILY || fact == OCT__FACT_CPU_MODEL || fact == OCT__FACT_CPU_STEPPING;
             if (oct__fact_is_machine((oct__fact)fact) && !oct__fact_is_device((oct__fact)fact) && !is_number && (machine->facts.v[fact] != 0) == yes) {
                 oct__text_add(text, " %s", name);
             }

@@ -90,6 +90,7 @@ static void probe_model(oct__facts *facts)
     facts->v[OCT__FACT_CPU_FAMILY] = base == 0xf ? base + (one.a >> 20 & 0xff) : base;
     facts->v[OCT__FACT_CPU_MODEL] = (one.a >> 4 & 0xf) | (base == 0xf || base == 6 ? (one.a >> 16 & 0xf) << 4 : 0);
     facts->v[OCT__FACT_CPU_VENDOR] = strcmp(vendor, "GenuineIntel") == 0 ? OCT__VENDOR_INTEL : strcmp(vendor, "AuthenticAMD") == 0 ? OCT__VENDOR_AMD : OCT__VENDOR_OTHER;
+    facts->v[OCT__FACT_CPU_STEPPING] = one.a & 0xf;
     probe_caches(facts, facts->v[OCT__FACT_CPU_VENDOR] == OCT__VENDOR_INTEL ? 4 : 0x8000001d);
 }
 
@@ -113,15 +114,19 @@ static void probe_brand(char brand[49]) { memset(brand, 0, 49); }
 
 #endif
 
-void oct__cpu_probe(oct__facts *facts, char *name, size_t size)
+/* Bit n of the last word of a name. Kept rates are compared by it, so a feature stays in its place and new ones go to the end. */
+static const struct { oct__fact has, state; } named_features[] = {
+    { OCT__FACT_CPU_FMA, OCT__FACT_OS_YMM },          { OCT__FACT_CPU_F16C, OCT__FACT_OS_YMM },        { OCT__FACT_CPU_AVX2, OCT__FACT_OS_YMM },
+    { OCT__FACT_CPU_AVX512F, OCT__FACT_OS_ZMM },      { OCT__FACT_CPU_AVX512BW, OCT__FACT_OS_ZMM },    { OCT__FACT_CPU_AVX512VL, OCT__FACT_OS_ZMM },
+    { OCT__FACT_CPU_AVX512VBMI, OCT__FACT_OS_ZMM },   { OCT__FACT_CPU_AVX512VNNI, OCT__FACT_OS_ZMM },  { OCT__FACT_CPU_AVX512BF16, OCT__FACT_OS_ZMM },
+    { OCT__FACT_CPU_AMX_BF16, OCT__FACT_OS_TILES },   { OCT__FACT_CPU_AMX_INT8, OCT__FACT_OS_TILES },
+};
+
+void oct__cpu_name(const oct__facts *facts, const char *brand, char *name, size_t size)
 {
-    char brand[49], tidy[49];
+    char tidy[64], rest[32];
     size_t n = 0;
-    facts->v[OCT__FACT_CPU_CORES] = oct__threads_usable_cpus();
-    probe_features(facts);
-    probe_model(facts);
-    probe_brand(brand);
-    for (const char *c = brand; *c != '\0'; c++) {
+    for (const char *c = brand; *c != '\0' && n + 1 < sizeof(tidy); c++) {
         if (*c != ' ' || (n > 0 && tidy[n - 1] != ' ')) {
             tidy[n++] = *c;
         }
@@ -130,5 +135,22 @@ void oct__cpu_probe(oct__facts *facts, char *name, size_t size)
         n--;
     }
     tidy[n] = '\0';
-    snprintf(name, size, "%s", n > 0 ? tidy : "unknown CPU");
+    unsigned features = 0;
+    for (size_t i = 0; i < sizeof(named_features) / sizeof(named_features[0]); i++) {
+        features |= (unsigned)(facts->v[named_features[i].has] != 0 && facts->v[named_features[i].state] != 0) << i;
+    }
+    const int n_rest = snprintf(rest, sizeof(rest), " [%u/%u/%u %x]", (unsigned)facts->v[OCT__FACT_CPU_FAMILY], (unsigned)facts->v[OCT__FACT_CPU_MODEL],
+                                (unsigned)facts->v[OCT__FACT_CPU_STEPPING], features);
+    const size_t room = size > (size_t)n_rest + 1 ? size - (size_t)n_rest - 1 : 0;
+    snprintf(name, size, "%.*s%s", (int)room, n > 0 ? tidy : "unknown CPU", rest);
+}
+
+void oct__cpu_probe(oct__facts *facts, char *name, size_t size)
+{
+    char brand[49];
+    facts->v[OCT__FACT_CPU_CORES] = oct__threads_usable_cpus();
+    probe_features(facts);
+    probe_model(facts);
+    probe_brand(brand);
+    oct__cpu_name(facts, brand, name, size);
 }

@@ -2,6 +2,7 @@
 #include "api_test.h"
 
 #include "api/context.h"
+#include "cpu/probe.h"
 
 static void defaults_and_null(void **state)
 {
@@ -136,11 +137,11 @@ static void the_machine_is_put_into_words(void **state)
     strcat(has, " ");
     strcat(lacks, " ");
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
-        const char *const numbers[] = { "cpu.cores", "cpu.l2_bytes", "cpu.l3_bytes", "cpu.vendor", "cpu.family", "cpu.model" };
+        const char *const numbers[] = { "cpu.cores", "cpu.l2_bytes", "cpu.l3_bytes", "cpu.vendor", "cpu.family", "cpu.model", "cpu.stepping" };
         char word[64];
         bool is_number = false;
         snprintf(word, sizeof(word), " %s ", oct__fact_name((oct__fact)fact));
-        for (int i = 0; i < 6; i++) {
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
             is_number |= strcmp(oct__fact_name((oct__fact)fact), numbers[i]) == 0;
         }
         const bool is_feature = oct__fact_is_machine((oct__fact)fact) && !oct__fact_is_device((oct__fact)fact) && !is_number;
@@ -167,11 +168,14 @@ static void facts_agree_with_the_kernel(void **state)
 {
     (void)state;
     char line[8192], name[256] = "", flags[8192] = "";
+    unsigned numbers[3] = { 0, 0, 0 };   /* family, model, stepping */
     FILE *file = fopen("/proc/cpuinfo", "r");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, "model name\t: ", 13) == 0) {
             snprintf(name, sizeof(name), "%.255s", line + 13);
+        } else if (sscanf(line, "cpu family : %u", &numbers[0]) == 1 || sscanf(line, "model : %u", &numbers[1]) == 1 || sscanf(line, "stepping : %u", &numbers[2]) == 1) {
+            continue;
         } else if (strncmp(line, "flags\t\t: ", 9) == 0) {
             snprintf(flags, sizeof(flags), " %.8000s ", line + 9);
             break;
@@ -206,7 +210,7 @@ static void facts_agree_with_the_kernel(void **state)
             fail_msg("the kernel %s%s", listed ? "lists" : "does not list", features[i].flag);
         }
     }
-    /* The same brand string but for blanks. */
+    /* The same brand string but for blanks, and what tells it from others of that name. */
     char squeezed[256];
     size_t n = 0;
     for (const char *c = name; *c != '\0'; c++) {
@@ -218,9 +222,38 @@ static void facts_agree_with_the_kernel(void **state)
         n--;
     }
     squeezed[n] = '\0';
-    assert_string_equal(context->machine.cpu, squeezed);
+    char rest[64];
+    assert_true(strncmp(context->machine.cpu, squeezed, strlen(squeezed)) == 0);
+    snprintf(rest, sizeof(rest), " [%u/%u/%u ", numbers[0], numbers[1], numbers[2]);
+    assert_true(strncmp(context->machine.cpu + strlen(squeezed), rest, strlen(rest)) == 0);
     assert_true(facts->v[OCT__FACT_CPU_CORES] >= 1);
     oct_context_destroy(context);
+}
+
+/* Two CPUs of one brand string, or one CPU with fewer instructions allowed, are not the same. */
+static void a_cpus_name_tells_it_from_others_of_its_brand(void **state)
+{
+    (void)state;
+    oct__facts facts = { { 0 } };
+    char name[64], short_name[32];
+    facts.v[OCT__FACT_CPU_FAMILY] = 25;
+    facts.v[OCT__FACT_CPU_MODEL] = 17;
+    facts.v[OCT__FACT_CPU_STEPPING] = 1;
+    facts.v[OCT__FACT_CPU_FMA] = facts.v[OCT__FACT_CPU_F16C] = facts.v[OCT__FACT_CPU_AVX2] = facts.v[OCT__FACT_CPU_AVX512F] = facts.v[OCT__FACT_CPU_AMX_INT8] = 1;
+    facts.v[OCT__FACT_OS_YMM] = facts.v[OCT__FACT_OS_ZMM] = facts.v[OCT__FACT_OS_TILES] = 1;
+    oct__cpu_name(&facts, "  AMD  EPYC   ", name, sizeof(name));
+    assert_string_equal(name, "AMD EPYC [25/17/1 40f]");
+    facts.v[OCT__FACT_CPU_MODEL] = 1;
+    oct__cpu_name(&facts, "AMD EPYC", name, sizeof(name));
+    assert_string_equal(name, "AMD EPYC [25/1/1 40f]");
+    facts.v[OCT__FACT_OS_ZMM] = facts.v[OCT__FACT_OS_TILES] = 0;   /* the CPU has them, the system keeps no such registers */
+    oct__cpu_name(&facts, "AMD EPYC", name, sizeof(name));
+    assert_string_equal(name, "AMD EPYC [25/1/1 7]");
+    oct__cpu_name(&(oct__facts){ { 0 } }, "", name, sizeof(name));
+    assert_string_equal(name, "unknown CPU [0/0/0 0]");
+    /* What tells CPUs apart stays whole whatever the brand's length: of 48 bytes at most in CPUID. */
+    oct__cpu_name(&facts, "A Very Long Name Of A CPU That CPUID Has Room For", short_name, sizeof(short_name));
+    assert_string_equal(short_name, "A Very Long Name Of  [25/1/1 7]");
 }
 
 /* ---- names ---------------------------------------------------------------------------------------------------------------- */
@@ -310,6 +343,7 @@ int main(void)
         cmocka_unit_test(work_goes_through_the_thread_hook_and_errors_to_the_log),
         cmocka_unit_test(the_machine_is_put_into_words),
         cmocka_unit_test(facts_agree_with_the_kernel),
+        cmocka_unit_test(a_cpus_name_tells_it_from_others_of_its_brand),
         cmocka_unit_test(statuses_have_texts),
         cmocka_unit_test(the_version_is_said_once),
         cmocka_unit_test(formats_have_sizes_and_names),

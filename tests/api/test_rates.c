@@ -119,6 +119,17 @@ static void a_context_takes_rates_of_its_own_cpu_only(void **state)
     assert_non_null(strstr(text, "\"measured\": null"));
     oct_context_destroy(context);
 
+    /* Another stepping of the same brand, and a file from before the brand was told from others. */
+    r = plausible();
+    char *const bracket = strrchr(r.cpu, '[');
+    assert_non_null(bracket);
+    r.cpu[strcspn(r.cpu, "]") - 1] ^= 1;
+    assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.text, "rates are of another CPU"));
+    r = plausible();
+    *strrchr(r.cpu, '[') = '\0';
+    assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);
+
     r = plausible();
     snprintf(r.cpu, sizeof(r.cpu), "Some Other 9000");
     assert_int_equal(try_rates(&r, &context, &error), OCT_INVALID_ARGUMENT);

@@ -1,6 +1,7 @@
 """octavo tune and the file it writes: what is measured, where it is kept, who reads it, and what is refused."""
 import json
 import os
+import re
 
 import pytest
 
@@ -90,11 +91,13 @@ def test_a_file_from_before_the_last_rates_is_read(octavo, tuned, tmp_path):
     (lambda rates: rates.update(cpu=5), "cpu"),
     (lambda rates: rates.update(cpu="x" * 64), "cpu"),
     (lambda rates: rates.update(cpu="Other CPU"), "Other CPU"),
+    (lambda rates: rates.update(cpu=rates["cpu"][:rates["cpu"].index(" [")]), "another CPU"),
+    (lambda rates: rates.update(cpu=re.sub(r"/(\d+) ", lambda m: f"/{int(m[1]) + 1} ", rates["cpu"])), "another CPU"),
     (lambda rates: rates.update(read_memory_bytes=[1e9]), "read_memory_bytes"),
     (lambda rates: rates.update(read_memory_bytes=[1e9, "fast"]), "read_memory_bytes"),
     (lambda rates: rates.update(read_memory_bytes=[0, 0]), "read_memory_bytes"),
     (lambda rates: rates.update(dot_i8_ops=[-1, -1]), "dot_i8_ops"),
-], ids=["no clock", "a later rate alone", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "one", "text", "zero", "negative"])
+], ids=["no clock", "a later rate alone", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "brand alone", "other stepping", "one", "text", "zero", "negative"])
 def test_a_wrong_file_is_refused(octavo, tuned, tmp_path, change, named):
     result = octavo("machine", "--rates", changed(tuned, tmp_path, change), check=1)
     assert named in result.err and "changed.json" in result.err and result.out == ""

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cpu/avx2.h"
+#include "cpu/probe.h"
 #include "cpu/scalar.h"
 #include "rig.h"
 
@@ -354,6 +355,10 @@ int main(int argc, char **argv)
     if (!rig_can_run()) {
         return 77;
     }
+    char cpu[64];
+    oct__facts facts = { { 0 } };
+    oct__cpu_probe(&facts, cpu, sizeof(cpu));
+    printf("%s\n", cpu);
     if (argc > 2) {
         n_rounds = atoi(argv[2]);
         n_rounds = n_rounds < 1 ? 1 : n_rounds > MAX_ROUNDS ? MAX_ROUNDS : n_rounds;
