@@ -11,6 +11,7 @@
 
 #include "api_device/gpu.h"
 #include "api_device/run_problem.h"
+#include "test_pattern.h"
 
 static const char *what;
 
@@ -255,8 +256,6 @@ int main(int argc, char **argv)
 {
     if (argc < 2 || argc > 3 || strncmp(argv[1], "fake:", 5) != 0)
         return fprintf(stderr, "usage: api_device_failures fake:cuda|fake:hip [PATTERN]\n"), 2;
-    if (argc == 3)
-        cmocka_set_test_filter(argv[2]);
     what = argv[1];
     oracle_init();
     const struct CMUnitTest tests[] = {
@@ -265,5 +264,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_kernel_may_fault),
         cmocka_unit_test(E3_batches_beyond_65535),
     };
+    if (argc == 3 && !test_pattern(tests, sizeof(tests) / sizeof(tests[0]), argv[2]))
+        return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

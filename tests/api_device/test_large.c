@@ -14,6 +14,7 @@
 #include "api_device/gpu.h"
 #include "api_device/run_problem.h"
 #include "parity/compare.h"
+#include "test_pattern.h"
 
 enum { ROWS_MAX = 64 };
 
@@ -300,6 +301,7 @@ static int close_gpu(void **state)
 int main(int argc, char **argv)
 {
     int usable = argc >= 2;
+    const char *only = "*";
     what = usable ? argv[1] : "";
     for (int i = 2; i < argc; i++) {
         if (strncmp(argv[i], "library=", 8) == 0)
@@ -311,7 +313,7 @@ int main(int argc, char **argv)
         else if (strncmp(argv[i], "keys=", 5) == 0)
             n_keys = strtoll(argv[i] + 5, NULL, 10);
         else if (strncmp(argv[i], "only=", 5) == 0)
-            cmocka_set_test_filter(argv[i] + 5);
+            only = argv[i] + 5;
         else
             usable = 0;
     }
@@ -325,5 +327,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(J1_flat_logits),
         cmocka_unit_test(J1_needle),
     };
+    if (!test_pattern(tests, sizeof(tests) / sizeof(tests[0]), only))
+        return 2;
     return cmocka_run_group_tests(tests, open_gpu, close_gpu);
 }

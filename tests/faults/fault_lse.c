@@ -168,7 +168,7 @@ static int64_t run_prefix(void *arg, int64_t index)
         isolate_repeat("faults fault_F5*");
         const problem_outcome first = problem_run(&prefix, problem_context(1), force, RUN_WHOLE), second = problem_run(&suffix, problem_context(1), force, RUN_WHOLE);
         if (first.status == OCT_UNSUPPORTED && second.status == OCT_UNSUPPORTED) {
-            isolate_skipped();
+            problem_skip_pair(i);
             continue;
         }
         if (first.status != OCT_OK || second.status != OCT_OK) {

@@ -181,7 +181,7 @@ static int64_t run_poisons(void *arg, int64_t index)
         isolate_doing("%s on the clean pool", force);
         isolate_repeat("faults fault_D4*");
         if (problem_run(&clean, problem_context(1), force, RUN_WHOLE).status != OCT_OK) {
-            isolate_skipped();
+            problem_skip_pair(i);
             continue;
         }
         for (int64_t j = 0; j < COUNT(poisons); j++) {
@@ -246,7 +246,7 @@ static int64_t run_planted(void *arg, int64_t index)
         isolate_doing("%s, %s with code 0x%x at key %lld", force, which == ORACLE_K ? "K" : "V", formats[index % 8].code, (long long)key);
         isolate_repeat("faults fault_D4*, planted %lld", (long long)index);
         if (problem_run(&clean, problem_context(1), force, RUN_WHOLE).status != OCT_OK || problem_run(&p, problem_context(1), force, RUN_WHOLE).status != OCT_OK) {
-            isolate_skipped();
+            problem_skip_pair(i);
             continue;
         }
         double clean_max = 0.0;

@@ -55,7 +55,7 @@ static void in_child(int64_t first, int64_t n, unsigned seconds, isolate_case *r
 int64_t isolate_run(const char *title, int64_t n, unsigned seconds, isolate_case *run, void *arg)
 {
     get_board();
-    const int64_t skipped_before = board->skipped;
+    const int64_t skipped_before = board->skipped, passed_over_before = board->passed_over;
     board->failures = 0;
     board->crashes = 0;
     board->next = 0;
@@ -88,7 +88,9 @@ int64_t isolate_run(const char *title, int64_t n, unsigned seconds, isolate_case
         first = board->next + 1;
     }
     if (board->skipped > skipped_before)
-        fprintf(stderr, "%s: %lld skipped\n", title, (long long)(board->skipped - skipped_before));
+        fprintf(stderr, "[  SKIPPED ] %s: %lld runs of rows that this machine cannot run\n", title, (long long)(board->skipped - skipped_before));
+    if (board->passed_over > passed_over_before)
+        fprintf(stderr, "%s: %lld runs of rows that the problem is not for\n", title, (long long)(board->passed_over - passed_over_before));
     return board->failures + board->crashes;
 }
 
@@ -141,6 +143,8 @@ int64_t isolate_n_ran(const char *name)
 }
 
 void isolate_skipped(void) { get_board()->skipped++; }
+
+void isolate_passed_over(void) { get_board()->passed_over++; }
 
 void isolate_fail(const char *form, ...)
 {

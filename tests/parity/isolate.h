@@ -9,7 +9,7 @@
 enum { ISOLATE_NAMES = 64 };
 
 typedef struct isolate_board {
-    int64_t next, failures, crashes, skipped;
+    int64_t next, failures, crashes, skipped, passed_over;
     char doing[256];          /* which variant on which case, for the report of a crash */
     char repeat[1536];        /* the command line that repeats it */
     char names[ISOLATE_NAMES][72];   /* what ran, and on how many cases */
@@ -24,12 +24,14 @@ typedef int64_t isolate_case(void *arg, int64_t index);
  * most 20 times. Returns the failures, crashes included. */
 int64_t isolate_run(const char *title, int64_t n, unsigned seconds, isolate_case *run, void *arg);
 
-/* For use within a case (outside of one they do nothing): what is being done, a variant that has been judged, a skip, and the printing of a
- * failure with the line that repeats it. */
+/* For use within a case (outside of one they do nothing): what is being done, a variant that has been judged, a skip (a row that this machine cannot run), a
+ * row that the problem is not for, and the printing of a failure with the line that repeats it. isolate_run prints how many of both, skips as cmocka does, so
+ * that who counts skips counts these. */
 void isolate_doing(const char *form, ...) __attribute__((format(printf, 1, 2)));
 void isolate_repeat(const char *form, ...) __attribute__((format(printf, 1, 2)));
 void isolate_ran(const char *name, double worst);
 void isolate_skipped(void);
+void isolate_passed_over(void);
 void isolate_fail(const char *form, ...) __attribute__((format(printf, 1, 2)));
 
 /* How many cases `name` was judged on since the program started, over all isolate_run calls. */

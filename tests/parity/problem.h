@@ -147,6 +147,9 @@ int problem_pair_can(uint32_t i);
 /* What that pair must hold. */
 compare_bound problem_pair_bound(uint32_t i);
 
+/* Within a case of isolate.h, where pair i refused a problem: a skip on a machine that cannot run it, else a row that the problem is not for. */
+void problem_skip_pair(uint32_t i);
+
 /* A context of this process with n threads, made at the first call. */
 oct_context *problem_context(uint32_t n_threads);
 

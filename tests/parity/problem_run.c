@@ -240,6 +240,14 @@ int problem_pair_can(uint32_t i)
     return rows[0] != NULL && rows[1] != NULL && problem_row_can(rows[0]) && problem_row_can(rows[1]);
 }
 
+void problem_skip_pair(uint32_t i)
+{
+    if (problem_pair_can(i))
+        isolate_passed_over();
+    else
+        isolate_skipped();
+}
+
 compare_bound problem_pair_bound(uint32_t i)
 {
     uint32_t n;

@@ -12,6 +12,7 @@
 
 #include "parity/isolate.h"
 #include "parity/problem.h"
+#include "test_pattern.h"
 
 /* Of the numbered cases every nth alone: for instrumented builds. */
 static int64_t every = 1;
@@ -99,7 +100,7 @@ static int64_t run_splits(void *arg, int64_t index)
             isolate_repeat("parity_one '%s,split_tokens=%u'", text, p.spec.split_tokens);
             const problem_outcome outcome = problem_run(&p, problem_context(p.spec.max_threads), force, c % 2 ? RUN_PARTS : RUN_WHOLE);
             if (outcome.status == OCT_UNSUPPORTED) {
-                isolate_skipped();
+                problem_skip_pair(i);
                 continue;
             }
             if (outcome.status != OCT_OK) {
@@ -194,7 +195,7 @@ static int64_t run_batches(void *arg, int64_t index)
             alone.spec.max_threads = 1;
             const problem_outcome outcome = problem_run(&alone, problem_context(1), force, RUN_WHOLE);
             if (outcome.status == OCT_UNSUPPORTED) {   /* a row for other formats */
-                isolate_skipped();
+                problem_skip_pair(i);
                 continue;
             }
             if (outcome.status != OCT_OK) {
@@ -291,7 +292,7 @@ static int64_t run_steps(void *arg, int64_t index)
         if (made != OCT_OK) {
             problem_drop(&p);
             if (made == OCT_UNSUPPORTED) {   /* a row for other formats */
-                isolate_skipped();
+                problem_skip_pair((uint32_t)index / STEP_SHAPES);
                 return failures;
             }
             isolate_fail("%s", error.text);
@@ -413,7 +414,7 @@ static int64_t run_race(void *arg, int64_t index)
     isolate_repeat("parity_attn_split");
     while (!make_racing_layer(&layers[0], shapes[shape], 0, force, &r.wanted[0]))
         if (++shape == sizeof shapes / sizeof shapes[0]) {
-            isolate_skipped();   /* another machine's row */
+            problem_skip_pair((uint32_t)index);   /* another machine's row */
             return 0;
         }
     make_racing_layer(&layers[1], shapes[shape], 1, force, &r.wanted[1]);
@@ -452,10 +453,11 @@ static void threads_meet_layer_after_layer(void **state)
 
 int main(int argc, char **argv)
 {
+    const char *only = "*";
     if (argc > 1 && strncmp(argv[1], "every=", 6) == 0)
         every = strtoll(argv[1] + 6, NULL, 10);
     else if (argc > 1)   /* a pattern of names */
-        cmocka_set_test_filter(argv[1]);
+        only = argv[1];
     if (every < 1)
         return fprintf(stderr, "usage: parity_attn_split [every=N | PATTERN]\n"), 2;
     const struct CMUnitTest tests[] = {
@@ -465,5 +467,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_plan_serves_many_steps),
         cmocka_unit_test(threads_meet_layer_after_layer),
     };
+    if (!test_pattern(tests, sizeof(tests) / sizeof(tests[0]), only))
+        return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

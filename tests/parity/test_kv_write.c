@@ -13,6 +13,7 @@
 #include "parity/isolate.h"
 #include "parity/roster.h"
 #include "parity/write_case.h"
+#include "test_pattern.h"
 
 enum { ROWS_MAX = 3000 };
 
@@ -118,6 +119,24 @@ static int64_t run_random(void *arg, int64_t index)
     return write_check(&s);
 }
 
+/* Random cases with V in v4, both destinations. */
+static int64_t run_v4(void *arg, int64_t index)
+{
+    (void)arg;
+    write_shape s = write_random(first_seed + 500000 + index);
+    s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
+    s.dim_v = (s.dim_v + 31) / 32 * 32;
+    s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = index % 3 != 0;
+    s.flush = s.flush && !s.v_rotated;
+    return write_check(&s);
+}
+
+static void v_in_4_bits(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("v4", n_random / 8, 60, run_v4, NULL), 0);
+}
+
 static void random_cases(void **state)
 {
     (void)state;
@@ -134,20 +153,24 @@ static void every_variant_ran(void **state)
 
 int main(int argc, char **argv)
 {
+    const char *only = "*";
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "random=", 7) == 0)
             n_random = strtoll(argv[i] + 7, NULL, 10);
         else if (strncmp(argv[i], "seed=", 5) == 0)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
         else if (strncmp(argv[i], "only=", 5) == 0)
-            cmocka_set_test_filter(argv[i] + 5);
+            only = argv[i] + 5;
         else
             return fprintf(stderr, "usage: parity_kv_write [random=N] [seed=S] [only=PATTERN]\n"), 2;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),
+        cmocka_unit_test(v_in_4_bits),
         cmocka_unit_test(random_cases),
         cmocka_unit_test(every_variant_ran),
     };
+    if (!test_pattern(tests, sizeof(tests) / sizeof(tests[0]), only))
+        return 2;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
