@@ -8,7 +8,9 @@
 
 enum { EVAL_INSIDE_MAX_FORMATS = 24, EVAL_INSIDE_MAX_FINDINGS = 32 };
 
-/* Ratios of a signal to its noise are in dB: 10 log10 of the sum of squares over the sum of squared errors. INFINITY: no error at all; NAN: not measured. */
+/* Ratios of a signal to its noise are in dB: 10 log10 of the sum of squares over the sum of squared errors. EVAL_EXACT_DB: no error at all; NAN: not
+ * measured. */
+#define EVAL_EXACT_DB 999.0
 
 /* K or V of one layer and KV head. */
 typedef struct eval_kept {
@@ -107,9 +109,11 @@ void eval_inside_free(eval_inside *inside);   /* NULL is fine */
 
 const char *eval_part_name(uint32_t part);    /* "K", "V", "attention", "layer" */
 
-/* The reports' parts. names: the formats' of the result, [n_names]. raw: numbers of 17 digits, else 6. */
-void eval_inside_json(const eval_inside *inside, const char *const *names, uint32_t n_names, bool raw, app_text *text);
-void eval_inside_markdown(const eval_inside *inside, const char *const *names, uint32_t n_names, app_text *text);
+/* As one JSON object, lists by layer of lists by head. raw: numbers of 17 digits, else 6. What is not a number is null. */
+void eval_inside_json(const eval_inside *inside, bool raw, app_text *text);
+
+/* A chapter of the report. names: of the result's formats, by their index. */
+void eval_inside_markdown(const eval_inside *inside, const char *const *names, app_text *text);
 
 struct json_t;
 
