@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "host/memory.h"
+#include "host/numa.h"
 #include "octavo/context.h"
 
 typedef struct oct__threads oct__threads;
@@ -21,6 +22,9 @@ uint32_t oct__threads_usable_cpus(void);
 /* Starts n_threads - 1 sleeping threads (the caller of a run is the first). n_threads in 1..OCT__THREADS_MAX.
  * OUT_OF_MEMORY when memory or threads run out; then nothing is left behind. The allocator outlives the threads. */
 oct_status oct__threads_create(const oct__allocator *allocator, uint32_t n_threads, oct__threads **threads);
+
+/* The same on a given topology instead of the system's: with CPUs on several nodes each thread stays on the CPUs of its node (oct__numa_node_of_thread). */
+oct_status oct__threads_create_on(const oct__allocator *allocator, uint32_t n_threads, const oct__numa *numa, oct__threads **threads);
 
 /* Ends and joins them; not during a run. NULL is fine. */
 void oct__threads_destroy(oct__threads *threads);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "host/error.h"
+#include "host/numa.h"
 #include "kv/spec.h"
 #include "number/scale.h"
 
@@ -52,6 +53,13 @@ static void *store_alloc(oct_kv_pool *pool, size_t bytes, oct_status *status)
         return *status == OCT_OK ? memory : NULL;
     }
     memory = oct__memory_reserve(pool->allocator, bytes);
+    if (memory != NULL && pool->allocator->alloc == NULL) {
+        /* Which pages a batch walks nobody knows yet, and who writes a page need not read it: on all nodes in turns, their bandwidths add up for every batch. Memory of
+         * the caller's hooks lies where the caller wants it. */
+        oct__numa numa;
+        oct__numa_read(&numa, NULL, NULL);
+        (void)oct__numa_interleave(&numa, memory, bytes);
+    }
     *status = memory != NULL ? OCT_OK : OCT_OUT_OF_MEMORY;
     return memory;
 }

@@ -1,10 +1,13 @@
 /* test_threads.c: each part of a task runs once and is seen by the caller, whatever else goes on: nested runs, runs from several threads at
- * once, sleeping and waking, hooks, failing allocation. Meant to be run under the thread sanitizer too. */
+ * once, sleeping and waking, hooks, failing allocation; who is woken, and who runs which part. Meant to be run under the thread sanitizer too. */
+#define _GNU_SOURCE /* syscall */
 #include "host_test.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "host/clock.h"
 #include "host/threads.h"
@@ -83,6 +86,167 @@ static void a_caller_sleeps_until_the_last_part(void **state)
         tally t = { { 0 }, { 0 } };
         oct__executor_run(&executor, 2, slow_part, &t);
         assert_int_equal(t.count[0] + t.count[1], 2);
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+/* ---- who runs what, and who is woken ------------------------------------------------------------------------------------------ */
+
+enum { CREW = 8, MANY = 128 };
+
+typedef struct crew {
+    long thread[CREW];
+} crew;
+
+static void slow_part_of_whom(void *arg, uint32_t ith, uint32_t nth)
+{
+    const struct timespec slow = { 0, 3000000 };   /* time enough for the others to wake */
+    crew *c = arg;
+    (void)nth;
+    c->thread[ith] = syscall(SYS_gettid);
+    nanosleep(&slow, NULL);
+}
+
+/* The layers of a model are runs after each other: a part is the same thread's in all of them, as far as the system wakes it in time. */
+static void a_thread_keeps_its_part(void **state)
+{
+    (void)state;
+    enum { RUNS = 15 };
+    const oct__executor executor = executor_of(4);
+    crew runs[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        oct__executor_run(&executor, 4, slow_part_of_whom, &runs[i]);
+    }
+    for (uint32_t part = 0; part < 4; part++) {
+        int most = 0;
+        for (int i = 0; i < RUNS; i++) {
+            int same = 0;
+            for (int k = 0; k < RUNS; k++) {
+                same += runs[k].thread[part] == runs[i].thread[part];
+            }
+            most = same > most ? same : most;
+        }
+        if (2 * most <= RUNS) {
+            fail_msg("part %u was run at most %d times of %d by one thread", part, most, RUNS);
+        }
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+/* How often a thread of this process has gone to sleep by itself; -1 where the system doesn't tell. */
+static long sleeps_of(long thread)
+{
+    char path[64], line[256];
+    long n = -1;
+    snprintf(path, sizeof(path), "/proc/self/task/%ld/status", thread);
+    FILE *const file = fopen(path, "r");
+    while (file != NULL && n < 0 && fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "voluntary_ctxt_switches: %ld", &n) != 1) {
+            n = -1;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return n;
+}
+
+static long sleeps_of_idle(const crew *c, uint32_t first)
+{
+    long n = 0;
+    for (uint32_t i = first; i < CREW; i++) {
+        n += sleeps_of(c->thread[i]);
+    }
+    return n;
+}
+
+/* A call of two parts wakes one of seven sleepers: the others stay asleep. */
+static void only_who_has_a_part_is_woken(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(CREW);
+    const struct timespec rest = { 0, 20000000 }, gap = { 0, 1000000 };
+    crew c = { { 0 } };
+    bool apart = false;
+    for (int tries = 0; tries < 100 && !apart; tries++) {   /* each of its own part, and so all known */
+        oct__executor_run(&executor, CREW, slow_part_of_whom, &c);
+        apart = true;
+        for (uint32_t i = 0; i < CREW; i++) {
+            for (uint32_t k = 0; k < i; k++) {
+                apart = apart && c.thread[i] != c.thread[k];
+            }
+        }
+    }
+    assert_true(apart);
+    if (sleeps_of(c.thread[1]) < 0) {
+        printf("no /proc here that tells of a thread's sleeps\n");
+        oct__threads_destroy(executor.threads);
+        skip();
+    }
+    long before = -1, now = sleeps_of_idle(&c, 2);
+    while (before != now) {   /* until the six sleep */
+        nanosleep(&rest, NULL);
+        before = now;
+        now = sleeps_of_idle(&c, 2);
+    }
+    const long one_before = sleeps_of(c.thread[1]);
+    for (int i = 0; i < 20; i++) {
+        tally t = { { 0 }, { 0 } };
+        oct__executor_run(&executor, 2, slow_part, &t);
+        assert_int_equal(t.count[0] + t.count[1], 2);
+        nanosleep(&gap, NULL);
+    }
+    assert_int_equal(sleeps_of_idle(&c, 2), before);
+    assert_true(sleeps_of(c.thread[1]) > one_before);
+    oct__threads_destroy(executor.threads);
+}
+
+static void mark_part(void *arg, uint32_t ith, uint32_t nth)
+{
+    uint32_t *const mark = arg;
+    mark[ith] += nth;
+}
+
+/* As many as a large machine has: a tree of wakes four deep, sixteen groups of arrivals. */
+static void many_threads_run_each_part_once(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(MANY);
+    for (uint32_t i = 0; i < 60; i++) {
+        static uint32_t mark[MANY];
+        const uint32_t nth = i % 3 == 0 ? MANY : 2 + i * 37 % (MANY - 2);
+        const struct timespec gap = { 0, 500000 };
+        memset(mark, 0, sizeof(mark));
+        oct__executor_run(&executor, nth, mark_part, mark);
+        for (uint32_t part = 0; part < MANY; part++) {
+            assert_int_equal(mark[part], part < nth ? nth : 0);
+        }
+        if (i % 8 == 0) {
+            nanosleep(&gap, NULL);   /* some asleep, some not yet */
+        }
+    }
+    oct__threads_destroy(executor.threads);
+}
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Spinning ends by the clock: threads that have nothing to do take no CPU, however long a pause is. */
+static void idle_threads_sleep(void **state)
+{
+    (void)state;
+    const oct__executor executor = executor_of(2);
+    const struct timespec idle = { 0, 50000000 };
+    check_run(&executor, 2, 2);
+    const double before = cpu_seconds();
+    nanosleep(&idle, NULL);
+    const double spent = cpu_seconds() - before;
+    if (spent > 0.01) {
+        fail_msg("two idle threads took %.1f ms of 50", spent * 1e3);
     }
     oct__threads_destroy(executor.threads);
 }
@@ -238,6 +402,10 @@ int main(void)
         cmocka_unit_test(each_part_runs_once),
         cmocka_unit_test(sleepers_wake),
         cmocka_unit_test(a_caller_sleeps_until_the_last_part),
+        cmocka_unit_test(a_thread_keeps_its_part),
+        cmocka_unit_test(only_who_has_a_part_is_woken),
+        cmocka_unit_test(many_threads_run_each_part_once),
+        cmocka_unit_test(idle_threads_sleep),
         cmocka_unit_test(nested_runs_end),
         cmocka_unit_test(runs_from_several_threads_do_not_meet),
         cmocka_unit_test(a_hook_is_asked_for_at_most_max_threads),
