@@ -29,6 +29,25 @@ void app_table_cell(app_table *table, const char *format, ...)
     va_end(arguments);
 }
 
+/* printf's exponent has two digits at least. */
+void app_table_small(app_table *table, double value)
+{
+    char number[32];
+    if (value == 0) {
+        app_table_cell(table, "0");
+        return;
+    }
+    (void)snprintf(number, sizeof(number), "%.1e", value);
+    const char *const e = strchr(number, 'e');
+    if (e == NULL) {
+        app_table_cell(table, "%s", number);   /* nan */
+        return;
+    }
+    int exponent = 0;
+    (void)sscanf(e + 1, "%d", &exponent);
+    app_table_cell(table, "%.*se%d", (int)(e - number), number, exponent);
+}
+
 void app_table_column(app_table *table, const char *head, bool left)
 {
     if (table->n_columns == APP_TABLE_MAX_COLUMNS) {

@@ -22,6 +22,7 @@ void app_table_column(app_table *table, const char *head, bool left);
 __attribute__((format(printf, 2, 3)))
 #endif
 void app_table_cell(app_table *table, const char *format, ...);
+void app_table_small(app_table *table, double value);   /* "2.1e-4"; 0 is "0" */
 void app_table_text(const app_table *table, app_text *text);
 void app_table_markdown(const app_table *table, app_text *text);
 void app_table_free(app_table *table);

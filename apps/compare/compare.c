@@ -7,6 +7,7 @@
 #include "apps/command.h"
 #include "apps/compare/f32_copy.h"
 #include "apps/compare/report.h"
+#include "apps/compare/scales.h"
 #include "apps/interrupt.h"
 #include "apps/machine_name.h"
 #include "apps/output.h"
@@ -14,7 +15,6 @@
 #include "apps/rates.h"
 #include "apps/texts.h"
 #include "apps/thread_note.h"
-#include "engine/calibrate.h"
 #include "host/clock.h"
 #include "host/error.h"
 
@@ -66,18 +66,12 @@ typedef struct comparison {
     octe_model *model;
     const octe_model_info *info;
     app_rates rates;
-    octe_scales scales[4];               /* by what is kept rotated: K + 2 V */
-    bool has_scales[4];
+    compare_scales scales;
     compare_text texts[APP_TEXTS_MAX];
     compare_runner runners[COMPARE_MAX_FORMATS];
     app_progress progress;
     compare_report report;
 } comparison;
-
-static uint32_t rotation_of(const compare_format *format)
-{
-    return (format->k.rotated != 0) + 2u * (format->v.rotated != 0);
-}
 
 static uint32_t context_of(const comparison *c)
 {
@@ -197,40 +191,6 @@ static oct_status open_all(comparison *c, oct_error *error)
     return status;
 }
 
-static bool go_on(void *user, uint64_t done, uint64_t total)
-{
-    (void)user;
-    (void)done;
-    (void)total;
-    return !app_interrupted();
-}
-
-/* Scales for the formats that need some, from another chronicle than the one that is judged on. */
-static oct_status calibrate(comparison *c, oct_error *error)
-{
-    enum { TOKENS = 1024 };
-    oct_status status = OCT_OK;
-    for (uint32_t i = 0; i < c->report.n_formats && status == OCT_OK; i++) {
-        const uint32_t rotation = rotation_of(&c->formats[i]);
-        if (!compare_format_needs_scales(&c->formats[i]) || c->has_scales[rotation]) {
-            continue;
-        }
-        int32_t *tokens = NULL;
-        uint32_t n = 0;
-        const octe_calibrate_options options = {
-            .n_threads = c->options.n_threads, .chunk_tokens = c->quality.chunk_tokens, .rotate = { (rotation & 1) != 0, (rotation & 2) != 0 }, .progress = go_on,
-        };
-        app_progress_say(&c->progress, "calibrating scales");
-        status = app_text_tokens(c->vocab, APP_TEXT_BUILT_IN, APP_CHRONICLE_CALIBRATION, TOKENS, &tokens, &n, error);
-        if (status == OCT_OK) {
-            status = octe_calibrate(c->model, tokens, n, &options, &c->scales[rotation], error);
-            c->has_scales[rotation] = status == OCT_OK;
-        }
-        free(tokens);
-    }
-    return status;
-}
-
 static void close_runners(comparison *c)
 {
     for (uint32_t i = 0; i < COMPARE_MAX_FORMATS; i++) {
@@ -244,7 +204,7 @@ static oct_status open_runners(comparison *c, const octe_model *model, const cha
     oct_status status = OCT_OK;
     for (uint32_t i = 0; i < c->report.n_formats && status == OCT_OK; i++) {
         const compare_runner_options options = {
-            .model = model, .path = path, .scales = &c->scales[rotation_of(&c->formats[i])], .n_threads = c->options.n_threads, .context_tokens = context,
+            .model = model, .path = path, .scales = compare_scales_of(&c->scales, &c->formats[i]), .n_threads = c->options.n_threads, .context_tokens = context,
             .step_rows = rows, .step_logits = count ? rows : 1, .page_size = c->options.block_size, .count = count, .rates = c->rates.pointer,
         };
         status = compare_runner_open(&c->runners[i], &c->formats[i], &options, error);
@@ -411,7 +371,8 @@ static oct_status compare(comparison *c, oct_error *error)
     }
     if (status == OCT_OK) {
         app_progress_begin(&c->progress, work_of(c, n_prompt));
-        status = calibrate(c, error);
+        app_progress_say(&c->progress, "calibrating scales");
+        status = compare_scales_calibrate(&c->scales, c->formats, c->report.n_formats, c->model, c->vocab, c->options.n_threads, c->quality.chunk_tokens, error);
     }
     if (status == OCT_OK) {
         status = judge_as_is(c, prompt, n_prompt, error);
@@ -451,9 +412,7 @@ static void close_all(comparison *c)
     for (uint32_t i = 0; i < APP_TEXTS_MAX; i++) {
         free(c->texts[i].tokens);
     }
-    for (size_t i = 0; i < sizeof(c->scales) / sizeof(c->scales[0]); i++) {
-        octe_scales_free(&c->scales[i]);
-    }
+    compare_scales_free(&c->scales);
     octe_vocab_close(c->vocab);
     octe_model_close(c->model);
     free(c);

@@ -19,10 +19,15 @@ void compare_base_prepare(compare_base *base, const float *logits, float *share,
 typedef struct compare_verdict {
     double nll;             /* -ln p(target), nats */
     double kl;              /* KL(base || other), nats */
+    double reverse_kl;      /* KL(other || base), nats */
+    uint32_t top;           /* other's index of the largest */
     bool same_top;
 } compare_verdict;
 
-/* other may be the base's own row: then kl is exactly 0. A NaN among the logits gives NaN and never the same top. */
+/* other may be the base's own row: then both divergences are exactly 0. A NaN among the logits gives NaN and never the same top. */
 compare_verdict compare_judge(const compare_base *base, const float *other, uint32_t target);
+
+/* -ln p(target) of one row alone, nats, and the index of the largest. */
+double compare_nll(const float *logits, uint32_t n, uint32_t target, uint32_t *top);
 
 #endif

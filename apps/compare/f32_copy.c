@@ -9,19 +9,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "apps/sum.h"
 #include "engine/reference.h"
 #include "host/error.h"
 
 static const char where[] = "octavo compare";
-
-/* FNV-1a. */
-static uint64_t mix(uint64_t sum, const void *bytes, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        sum = (sum ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
-    }
-    return sum;
-}
 
 oct_status compare_f32_copy(const char *model, const char *folder, unsigned n_threads, char *path, size_t size, oct_error *error)
 {
@@ -33,7 +25,7 @@ oct_status compare_f32_copy(const char *model, const char *folder, unsigned n_th
         return oct__error_set(error, OCT_IO_ERROR, where, "%s: %s", model, strerror(reason));
     }
     const int64_t facts[] = { (int64_t)about.st_size, (int64_t)about.st_mtim.tv_sec, (int64_t)about.st_mtim.tv_nsec };
-    const uint64_t sum = mix(mix(UINT64_C(0xcbf29ce484222325), real, strlen(real)), facts, sizeof(facts));
+    const uint64_t sum = app_sum(app_sum(APP_SUM_INIT, real, strlen(real)), facts, sizeof(facts));
     const char *const slash = strrchr(real, '/'), *const base = slash != NULL ? slash + 1 : real;
     const size_t n = strlen(base), stem = n > 5 && strcmp(base + n - 5, ".gguf") == 0 ? n - 5 : n;
     const int own = slash != NULL ? (int)(slash - real) : 0;

@@ -68,7 +68,12 @@ static oct_status parse_one(compare_format *format, oct_error *error)
         *slash = '\0';
     }
     oct_status status = octe_kv_format_from_name(k, &format->k, error);
-    if (status == OCT_OK) {
+    octe_kv_config config;
+    if (status != OCT_OK && slash == NULL && octe_kv_config_from_name(k, &config, NULL) == OCT_OK) {
+        format->k = config.k;
+        format->v = config.v;
+        status = OCT_OK;
+    } else if (status == OCT_OK) {
         status = octe_kv_format_from_name(slash != NULL ? slash + 1 : k, &format->v, error);
     }
     if (status == OCT_OK) {

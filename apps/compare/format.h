@@ -19,7 +19,7 @@ typedef struct compare_format {
     oct_kv_format k, v;
 } compare_format;
 
-/* A list "f16,e4m3:layer,i8+rot/i8,llama:f16". INVALID_ARGUMENT names the part that is wrong, an empty list, too many, the same twice,
+/* A list "f16,e4m3:layer,i8+rot/i8,llama:f16", with names of --kv-cache-dtype too (int8_rotated). INVALID_ARGUMENT names the part that is wrong, an empty list, too many, the same twice,
  * or a first one that is llama.cpp's: the base must be ours, since its logits lie beside everybody's. */
 oct_status compare_formats_parse(const char *list, compare_format *formats, uint32_t *n, oct_error *error);
 

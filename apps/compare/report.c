@@ -8,25 +8,6 @@
 #include "apps/table.h"
 #include "octavo/version.h"
 
-/* "2.1e-4": printf's exponent has two digits at least. */
-static void add_small(app_table *table, double value)
-{
-    char number[32];
-    if (value == 0) {
-        app_table_cell(table, "0");
-        return;
-    }
-    (void)snprintf(number, sizeof(number), "%.1e", value);
-    const char *const e = strchr(number, 'e');
-    if (e == NULL) {
-        app_table_cell(table, "%s", number);   /* nan */
-        return;
-    }
-    int exponent = 0;
-    (void)sscanf(e + 1, "%d", &exponent);
-    app_table_cell(table, "%.*se%d", (int)(e - number), number, exponent);
-}
-
 /* whose: the first line of each head, or NULL. */
 static void add_quality_columns(app_table *table, const char *whose)
 {
@@ -41,7 +22,7 @@ static void add_quality_columns(app_table *table, const char *whose)
 static void add_quality_cells(app_table *table, const compare_quality *quality)
 {
     app_table_cell(table, "%.2f ± %.2f", quality->ppl, quality->ppl_stderr);
-    add_small(table, quality->kld_mean);
+    app_table_small(table, quality->kld_mean);
     app_table_cell(table, "%.1f %%", 100 * quality->same_top);
     if (quality->saturated < 0) {
         app_table_cell(table, "–");

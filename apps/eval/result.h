@@ -10,7 +10,7 @@
 
 struct eval_inside;   /* apps/eval/inside.h */
 
-enum { EVAL_MAX_FORMATS = 24, EVAL_MAX_PASSES = 2, EVAL_MAX_TEXTS = 16, EVAL_MAX_TASKS = 16, EVAL_N_WORST = 20, EVAL_MAX_POSITIONS = 24 };
+enum { EVAL_MAX_FORMATS = 24, EVAL_MAX_PASSES = 2, EVAL_MAX_TEXTS = 16, EVAL_MAX_TASKS = 16, EVAL_N_WORST = 20, EVAL_MAX_POSITIONS = 24, EVAL_BLOCK_TOKENS = 16 };
 
 /* A 95 % interval. NAN where there was nothing to take one of. */
 typedef struct eval_interval { double low, high; } eval_interval;
@@ -77,9 +77,10 @@ typedef struct eval_text {
     uint64_t n_tokens;              /* judged: those that have something before them */
     uint32_t chunk_tokens;          /* longest sequence, with BOS */
     eval_quality *quality;          /* [n_formats] */
-    /* While running and in partial results; NULL in a finished report that was read back. [n_formats][n_tokens]; positions: [n_tokens] */
+    /* While running and in partial results; NULL in a finished report that was read back. [n_formats][n_tokens]; the others [n_tokens] */
     eval_token *tokens;
-    uint32_t *positions;
+    eval_token *noise;              /* of llama.cpp's f16 cache, for eval_floor; NULL: not run */
+    uint32_t *positions;            /* in their sequences */
     uint64_t n_done;                /* tokens [0, n_done) are judged, for every format */
 } eval_text;
 
@@ -116,6 +117,7 @@ typedef struct eval_verdict {
     double difference;                   /* accuracy - the base's */
     eval_interval difference_interval;   /* Agresti-Min, for matched pairs */
     uint32_t n_lost, n_won;              /* items that only the base, only this one got right */
+    uint32_t n_same;                     /* items answered as the base answered them, right or wrong */
     double p_value;                      /* exact McNemar, two-sided */
     double p_holm;                       /* the same, Holm's correction over all tasks and formats of the pass */
     bool distinguishable;                /* p_holm < 0.05 */
