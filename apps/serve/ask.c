@@ -51,6 +51,19 @@ static bool wrong(app_problem *problem, const char *param, const char *must)
     return app_problem_set(problem, 400, param, NULL, "'%s' must be %s", param, must);
 }
 
+json_t *app_body_read(const char *body, size_t n_body, app_problem *problem)
+{
+    json_error_t error;
+    json_t *const root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);
+    if (json_is_object(root)) {
+        return root;
+    }
+    (void)(root == NULL ? app_problem_set(problem, 400, NULL, NULL, "the body is no JSON: %s (line %d, column %d)", error.text, error.line, error.column)
+                        : app_problem_set(problem, 400, NULL, NULL, "the body must be a JSON object"));
+    json_decref(root);
+    return NULL;
+}
+
 /* ---- fields: absent and null both mean the default ------------------------------------------------------------------ */
 
 static const json_t *field(const json_t *root, const char *name)
@@ -192,32 +205,40 @@ bool app_text_check(const app_server *server, const char *text, size_t length, a
     return n <= MOST_SPECIAL || app_problem_set(problem, 400, NULL, NULL, "the text may have %zu special tokens; at most %d are looked for", n, MOST_SPECIAL);
 }
 
-static bool tokenize(const app_server *server, const char *text, size_t n, bool special, app_ask *ask, app_problem *problem)
+static bool tokenize(const app_server *server, const char *text, size_t n, bool special, app_prompt *prompt, app_problem *problem)
 {
     oct_error error = OCT_ERROR_INIT;
     if (!app_text_check(server, text, n, problem)) {
         return false;
     }
-    return octe_vocab_tokenize(server->vocab, text, n, true, special, &ask->prompt, &ask->spec.request.n_prompt, &error) == OCT_OK || app_problem_of(problem, &error);
+    return octe_vocab_tokenize(server->vocab, text, n, true, special, &prompt->tokens, &prompt->n, &error) == OCT_OK || app_problem_of(problem, &error);
 }
 
-static bool read_tokens(const app_server *server, const json_t *list, app_ask *ask, app_problem *problem)
+static bool read_tokens(const app_server *server, const json_t *list, app_prompt *prompt, app_problem *problem)
 {
     const size_t n = json_array_size(list);
     const uint32_t n_vocab = octe_vocab_size(server->vocab);
-    ask->prompt = malloc((n + 1) * sizeof(*ask->prompt));
-    if (ask->prompt == NULL) {
+    prompt->tokens = malloc((n + 1) * sizeof(*prompt->tokens));
+    if (prompt->tokens == NULL) {
         return app_problem_set(problem, 503, NULL, NULL, "no memory for a prompt of %zu tokens", n);
     }
     for (size_t i = 0; i < n; i++) {
         const json_t *const token = json_array_get(list, i);
         if (!json_is_integer(token) || json_integer_value(token) < 0 || json_integer_value(token) >= n_vocab) {
-            return app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text or a list of tokens from 0 to %u", n_vocab - 1);
+            return app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text, a list of tokens from 0 to %u, or a list of either", n_vocab - 1);
         }
-        ask->prompt[i] = (int32_t)json_integer_value(token);
+        prompt->tokens[i] = (int32_t)json_integer_value(token);
     }
-    ask->spec.request.n_prompt = (uint32_t)n;
+    prompt->n = (uint32_t)n;
     return true;
+}
+
+/* False: no memory. */
+static bool room_for_prompts(app_ask *ask, size_t n, app_problem *problem)
+{
+    ask->prompt = calloc(n, sizeof(*ask->prompt));
+    ask->n_prompts = ask->prompt != NULL ? (uint32_t)n : 0;
+    return ask->prompt != NULL || app_problem_set(problem, 503, NULL, NULL, "no memory for %zu prompts", n);
 }
 
 /* The content of a message: a text, or a list of parts of which each is a text. malloc'ed; NULL: something else. */
@@ -248,9 +269,8 @@ static char *read_content(const json_t *content)
     return all;
 }
 
-static bool read_messages(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+bool app_chat_prompt_read(const app_server *server, const json_t *list, bool answer_follows, app_prompt *prompt, app_problem *problem)
 {
-    const json_t *const list = field(root, "messages");
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n == 0) {
         return wrong(problem, "messages", "a list of messages, at least one");
@@ -267,10 +287,10 @@ static bool read_messages(const app_server *server, const json_t *root, app_ask 
     }
     char *text = NULL;
     oct_error error = OCT_ERROR_INIT;
-    if (fine && octe_vocab_apply_chat(server->vocab, messages, n, true, &text, &error) != OCT_OK) {
+    if (fine && octe_vocab_apply_chat(server->vocab, messages, n, answer_follows, &text, &error) != OCT_OK) {
         fine = app_problem_of(problem, &error);
     }
-    fine = fine && tokenize(server, text, SIZE_MAX, true, ask, problem);
+    fine = fine && tokenize(server, text, SIZE_MAX, true, prompt, problem);
     for (size_t i = 0; messages != NULL && i < n; i++) {
         free((char *)messages[i].content);
     }
@@ -279,13 +299,28 @@ static bool read_messages(const app_server *server, const json_t *root, app_ask 
     return fine;
 }
 
-static bool read_prompt(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *prompt, app_problem *problem)
 {
-    const json_t *const prompt = field(root, "prompt");
-    if (json_is_string(prompt)) {
-        return tokenize(server, json_string_value(prompt), json_string_length(prompt), false, ask, problem);
+    if (json_is_string(value)) {
+        return tokenize(server, json_string_value(value), json_string_length(value), false, prompt, problem);
     }
-    return json_is_array(prompt) ? read_tokens(server, prompt, ask, problem) : wrong(problem, "prompt", "a text or a list of tokens");
+    return json_is_array(value) ? read_tokens(server, value, prompt, problem) : wrong(problem, "prompt", "a text or a list of tokens");
+}
+
+/* One prompt, or a list of them: whatever begins with a text or a list. */
+static bool read_prompts(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
+{
+    const json_t *const value = field(root, "prompt"), *const first = json_array_get(value, 0);
+    const bool several = json_is_string(first) || json_is_array(first);
+    const size_t n = several ? json_array_size(value) : 1;
+    if (n * ask->n > APP_ANSWERS_MAX) {
+        return app_problem_set(problem, 400, "prompt", NULL, "%zu prompts with %u choices each make %zu; at most %d are answered together", n, ask->n, n * ask->n, APP_ANSWERS_MAX);
+    }
+    bool fine = room_for_prompts(ask, n, problem);
+    for (size_t i = 0; i < n && fine; i++) {
+        fine = app_prompt_read(server, several ? json_array_get(value, i) : value, &ask->prompt[i], problem);
+    }
+    return fine;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------------------------ */
@@ -323,29 +358,38 @@ static bool read_logprobs(const json_t *root, app_ask *ask, app_problem *problem
 
 static bool read_limits(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
 {
-    const uint32_t context = octe_engine_options_get(server->engine)->max_context_tokens, n_prompt = ask->spec.request.n_prompt;
+    const uint32_t context = octe_engine_options_get(server->engine)->max_context_tokens;
     int64_t most = 0;
     if (!read_count(root, "max_tokens", 1, INT_MAX, &most, problem) || (ask->chat && !read_count(root, "max_completion_tokens", 1, INT_MAX, &most, problem))) {
         return false;
     }
-    if (n_prompt >= context) {
-        return app_problem_set(problem, 400, ask->chat ? "messages" : "prompt", "context_length_exceeded", "the prompt has %u tokens; the context holds %u: nothing could be answered", n_prompt, context);
+    for (uint32_t i = 0; i < ask->n_prompts; i++) {
+        app_prompt *const p = &ask->prompt[i];
+        if (p->n >= context) {
+            return app_problem_set(problem, 400, ask->chat ? "messages" : "prompt", "context_length_exceeded", "the prompt has %u tokens; the context holds %u: nothing could be answered", p->n, context);
+        }
+        p->max_new_tokens = most > 0 ? (uint32_t)most : ask->chat || context - p->n < 16 ? context - p->n : 16;
     }
-    ask->spec.request.max_new_tokens = most > 0 ? (uint32_t)most : ask->chat || context - n_prompt < 16 ? context - n_prompt : 16;
     return true;
+}
+
+octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt)
+{
+    octe_answer_spec spec = ask->spec;
+    spec.request.prompt = prompt->tokens;
+    spec.request.n_prompt = prompt->n;
+    spec.request.max_new_tokens = prompt->max_new_tokens;
+    spec.sampling.penalty_tokens = ask->penalizes ? prompt->max_new_tokens : 0;
+    return spec;
 }
 
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem)
 {
-    json_error_t error;
     *ask = (app_ask){ .chat = chat, .n = 1, .spec.sampling = { .temp = 1.0f, .top_p = 1.0f } };
-    ask->root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);
-    if (ask->root == NULL) {
-        return app_problem_set(problem, 400, NULL, NULL, "the body is no JSON: %s (line %d, column %d)", error.text, error.line, error.column);
-    }
+    ask->root = app_body_read(body, n_body, problem);
     const json_t *const root = ask->root;
-    if (!json_is_object(root)) {
-        return app_problem_set(problem, 400, NULL, NULL, "the body must be a JSON object");
+    if (root == NULL) {
+        return false;
     }
     const json_t *const model = field(root, "model"), *const user = field(root, "user"), *const stream_options = field(root, "stream_options");
     if (model != NULL && !json_is_string(model)) {
@@ -362,7 +406,9 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     }
     int64_t n = 1, seed = -1, priority = 0, top_k = 0, n_draft = OCTE_DRAFT_MAX;
     octe_sampler_options *const sampling = &ask->spec.sampling;
-    const bool fine = check_unbuilt(root, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem) && read_count(root, "seed", 0, UINT32_MAX, &seed, problem) &&
+    const bool counted = check_unbuilt(root, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem);
+    ask->n = (uint32_t)n;
+    const bool fine = counted && read_count(root, "seed", 0, UINT32_MAX, &seed, problem) &&
                       read_count(root, "priority", -OCTE_PRIORITY_MAX, OCTE_PRIORITY_MAX, &priority, problem) && read_count(root, "top_k", -1, INT_MAX, &top_k, problem) &&
                       read_count(root, "num_speculative_tokens", 0, OCTE_DRAFT_MAX, &n_draft, problem) &&
                       read_number(root, "temperature", 0, 2, &sampling->temp, problem) && read_number(root, "top_p", 0, 1, &sampling->top_p, problem) &&
@@ -371,15 +417,13 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
                       read_number(root, "presence_penalty", -2, 2, &sampling->presence_penalty, problem) && read_bias(server, root, ask, problem) &&
                       read_format(root, ask, problem) && read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
                       (stream_options == NULL || read_switch(stream_options, "include_usage", &ask->include_usage, problem)) &&
-                      (chat ? read_messages(server, root, ask, problem) : read_prompt(server, root, ask, problem)) && read_limits(server, root, ask, problem);
+                      (chat ? room_for_prompts(ask, 1, problem) && app_chat_prompt_read(server, field(root, "messages"), true, ask->prompt, problem) : read_prompts(server, root, ask, problem)) && read_limits(server, root, ask, problem);
     if (!fine) {
         return false;
     }
     sampling->top_k = (int32_t)top_k;
     sampling->temp = sampling->temp < 1e-5f ? 0.0f : sampling->temp;   /* a logit by less is no finite number any more */
-    sampling->penalty_tokens = sampling->frequency_penalty != 0.0f || sampling->presence_penalty != 0.0f ? ask->spec.request.max_new_tokens : 0;
-    ask->n = (uint32_t)n;
-    ask->spec.request.prompt = ask->prompt;
+    ask->penalizes = sampling->frequency_penalty != 0.0f || sampling->presence_penalty != 0.0f;
     ask->spec.request.priority = (int32_t)priority;
     ask->spec.request.draft_tokens = n_draft == 0 ? -1 : (int32_t)n_draft;
     ask->spec.request.client = user != NULL ? hash_text(json_string_value(user)) : 0;
@@ -390,10 +434,14 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
 void app_ask_release(app_ask *ask)
 {
     json_decref(ask->root);
+    for (uint32_t i = 0; i < ask->n_prompts; i++) {
+        free(ask->prompt[i].tokens);
+    }
     free(ask->prompt);
     free(ask->bias);
     ask->root = NULL;
-    ask->spec.request.prompt = ask->prompt = NULL;
+    ask->prompt = NULL;
+    ask->n_prompts = 0;
     ask->spec.sampling.bias = ask->bias = NULL;
     ask->spec.n_stop = 0;
 }

@@ -110,7 +110,7 @@ void app_http_tend(app_http *http)
 
 /* ---- replies ------------------------------------------------------------------------------------------------------------ */
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *type, char *text)
+static enum MHD_Result send_allowing(struct MHD_Connection *c, unsigned status, const char *type, const char *allow, char *text)
 {
     if (text == NULL) {
         return MHD_NO;
@@ -125,6 +125,9 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, cons
     /* The page is one file, asks this server alone and is nobody's frame. */
     (void)MHD_add_response_header(response, "Content-Security-Policy",
                                   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+    if (allow != NULL) {
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+    }
     if (status == MHD_HTTP_UNAUTHORIZED) {
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     }
@@ -136,6 +139,8 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, cons
     return result;
 }
 
+static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *type, char *text) { return send_allowing(c, status, type, NULL, text); }
+
 static enum MHD_Result send_json(struct MHD_Connection *c, unsigned status, json_t *json)
 {
     char *const text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -146,7 +151,10 @@ static enum MHD_Result send_json(struct MHD_Connection *c, unsigned status, json
 static enum MHD_Result send_problem(app_exchange *x, const app_problem *problem)
 {
     x->server->n_refused++;
-    return send_json(x->connection, problem->status, app_problem_json(problem));
+    json_t *const json = app_problem_json(problem);
+    char *const text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    json_decref(json);
+    return send_allowing(x->connection, problem->status, "application/json", problem->allow, text);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------------------- */
@@ -255,10 +263,10 @@ static bool ask_all(app_exchange *x, app_problem *problem)
     static uint64_t last_id;
     x->created = (int64_t)time(NULL);
     (void)snprintf(x->id, sizeof(x->id), "%s-%08" PRIx64 "%08" PRIx64, x->ask.chat ? "chatcmpl" : "cmpl", (uint64_t)x->created, ++last_id);
-    for (uint32_t i = 0; i < x->ask.n; i++) {
-        octe_answer_spec spec = x->ask.spec;
+    for (uint32_t i = 0; i < x->ask.n * x->ask.n_prompts; i++) {
+        octe_answer_spec spec = app_ask_spec(&x->ask, &x->ask.prompt[i / x->ask.n]);
         oct_error error = OCT_ERROR_INIT;
-        spec.sampling.seed = x->ask.seed + i;
+        spec.sampling.seed = x->ask.seed + i % x->ask.n;
         spec.notify = wake;
         spec.context = x;
         octe_answer *answer;
@@ -298,24 +306,79 @@ static enum MHD_Result begin_answer(app_exchange *x, bool chat)
     return x->ask.stream ? begin_stream(x) : send_whole(x);
 }
 
+/* ---- prefixes ------------------------------------------------------------------------------------------------------------------ */
+
+/* From the service's thread, with its lock held. */
+static void wake_prefix(void *context)
+{
+    app_exchange *const x = context;
+    if (x->suspended) {
+        x->suspended = false;
+        MHD_resume_connection(x->connection);
+    }
+}
+
+/* A connection stays until its job is done: it is suspended, so nobody ends its exchange. */
+static enum MHD_Result send_prefix(app_exchange *x)
+{
+    octe_service_lock(x->server->service);
+    const bool done = x->prefix->job.done;
+    if (!done) {
+        x->suspended = true;
+        MHD_suspend_connection(x->connection);
+    }
+    octe_service_unlock(x->server->service);
+    if (!done) {
+        return MHD_YES;
+    }
+    app_problem problem = { 0 };
+    json_t *const reply = app_prefix_reply(x->prefix, &problem);
+    return reply != NULL ? send_json(x->connection, MHD_HTTP_OK, reply) : send_problem(x, &problem);
+}
+
+static enum MHD_Result begin_prefix(app_exchange *x, bool restore)
+{
+    app_problem problem = { 0 };
+    x->prefix = calloc(1, sizeof(*x->prefix));
+    if (x->prefix == NULL) {
+        return MHD_NO;
+    }
+    if (!app_prefix_read(x->server, restore, x->body != NULL ? x->body : "", x->n_body, x->prefix, &problem)) {
+        return send_problem(x, &problem);
+    }
+    x->prefix->job.notify = wake_prefix;
+    x->prefix->job.context = x;
+    if (x->server->draining || !octe_service_submit(x->server->service, &x->prefix->job)) {
+        (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
+        return send_problem(x, &problem);
+    }
+    return send_prefix(x);
+}
+
 /* ---- routes ------------------------------------------------------------------------------------------------------------------- */
 
-typedef enum route { NONE, HEALTH, MODELS, COMPLETIONS, CHAT, TOKENIZE, DETOKENIZE, METRICS, EXPLAIN, STATUS, PAGE } route;
+#define ROUTE(path, method, name) name,
+typedef enum route { NONE,
+#include "apps/serve/routes.def"
+} route;
+#undef ROUTE
 
+#define ROUTE(path, method, name) { path, method, name },
 static const struct { const char *path, *method; route route; } routes[] = {
-    { "/health", "GET", HEALTH },           { "/v1/models", "GET", MODELS },        { "/v1/completions", "POST", COMPLETIONS }, { "/v1/chat/completions", "POST", CHAT },
-    { "/tokenize", "POST", TOKENIZE },      { "/detokenize", "POST", DETOKENIZE },  { "/metrics", "GET", METRICS },             { "/explain", "GET", EXPLAIN },
-    { "/status", "GET", STATUS },           { "/", "GET", PAGE },
+#include "apps/serve/routes.def"
 };
+#undef ROUTE
 
 static route find_route(const char *path, const char *method, app_problem *problem)
 {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         if (strcmp(routes[i].path, path) == 0) {
-            if (strcmp(routes[i].method, method) == 0) {
-                return routes[i].route;
+            const bool reads = strcmp(routes[i].method, "GET") == 0;
+            if (strcmp(routes[i].method, method) == 0 || (reads && strcmp(method, "HEAD") == 0)) {
+                return routes[i].route;   /* of HEAD libmicrohttpd leaves out the body */
             }
             (void)app_problem_set(problem, 405, NULL, NULL, "%s takes %s", path, routes[i].method);
+            problem->allow = reads ? "GET, HEAD" : "POST";
             return NONE;
         }
     }
@@ -341,6 +404,11 @@ static enum MHD_Result answer_route(app_exchange *x, route where)
         return send_text(x->connection, 200, "text/plain; version=0.0.4; charset=utf-8", app_reply_metrics(server));
     case EXPLAIN:
         return send_text(x->connection, 200, "application/json", app_reply_explain(server));
+    case OPENAPI:
+        return send_json(x->connection, 200, app_reply_openapi(server));
+    case PREFIX_SAVE:
+    case PREFIX_RESTORE:
+        return begin_prefix(x, where == PREFIX_RESTORE);
     case STATUS:
         return send_json(x->connection, 200, app_reply_status(server));
     case PAGE:
@@ -409,7 +477,7 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         return MHD_YES;
     }
     if (x->routed) {
-        return send_whole(x);   /* woken: a stream goes on by itself */
+        return x->prefix != NULL ? send_prefix(x) : send_whole(x);   /* woken: a stream goes on by itself */
     }
     x->routed = x->counted = true;
     x->server->n_requests++;
@@ -437,6 +505,7 @@ static void end_exchange(void *argument, struct MHD_Connection *c, void **contex
     }
     set_busy(http, c, false);
     app_ask_free(&x->ask);
+    app_prefix_free(x->prefix);
     drop_body(x);
     free(x->out);
     free(x);

@@ -98,13 +98,16 @@ static json_t *logprobs(const app_exchange *x, const octe_answer_view *view, uin
 
 /* ---- replies -------------------------------------------------------------------------------------------------------------- */
 
+/* A prompt counts once, however many choices it has; of what these found in the cache, the least. */
 static json_t *usage(const app_exchange *x)
 {
-    json_int_t n_prompt = 0, n_cached = 0, n_sampled = 0, n_drafted = 0, n_accepted = 0;
+    json_int_t n_prompt = 0, n_cached = 0, n_sampled = 0, n_drafted = 0, n_accepted = 0, least = 0;
     for (uint32_t i = 0; i < x->n_answers; i++) {
         const octe_answer_view view = octe_answer_look(x->answer[i]);
-        n_prompt = view.n_prompt;
-        n_cached = i == 0 || (json_int_t)view.n_cached < n_cached ? (json_int_t)view.n_cached : n_cached;
+        const bool first = i % x->ask.n == 0, last = i % x->ask.n == x->ask.n - 1;
+        n_prompt += first ? view.n_prompt : 0;
+        least = first || (json_int_t)view.n_cached < least ? (json_int_t)view.n_cached : least;
+        n_cached += last ? least : 0;
         n_sampled += view.n_sampled;
         n_drafted += view.n_drafted;
         n_accepted += view.n_accepted;
@@ -244,19 +247,9 @@ json_t *app_reply_models(const app_server *server)
                      "max_model_len", (json_int_t)octe_engine_options_get(server->engine)->max_context_tokens);
 }
 
-static json_t *read_body(const char *body, size_t n_body, app_problem *problem)
-{
-    json_error_t error;
-    json_t *const root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) {
-        (void)app_problem_set(problem, 400, NULL, NULL, "the body is no JSON: %s (line %d, column %d)", error.text, error.line, error.column);
-    }
-    return root;
-}
-
 json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem)
 {
-    json_t *const root = read_body(body, n_body, problem);
+    json_t *const root = app_body_read(body, n_body, problem);
     const json_t *text = json_object_get(root, "prompt"), *const special = json_object_get(root, "add_special_tokens");
     text = text != NULL ? text : json_object_get(root, "content");
     json_t *reply = NULL;
@@ -286,7 +279,7 @@ json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_
 
 json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem)
 {
-    json_t *const root = read_body(body, n_body, problem);
+    json_t *const root = app_body_read(body, n_body, problem);
     const json_t *const list = json_object_get(root, "tokens");
     if (root == NULL) {
         return NULL;
@@ -368,7 +361,9 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "generation_tokens_total", "counter", "Tokens sampled.", (double)s->n_sampled);
     add_metric(text, "steps_total", "counter", "Steps of the model.", (double)c->n_steps);
     add_metric(text, "failed_steps_total", "counter", "Steps that failed.", (double)s->n_failed_steps);
-    add_metric(text, "step_seconds_total", "counter", "Seconds in steps.", s->busy_seconds);
+    add_metric(text, "step_seconds_total", "counter", "Seconds of steps, and between them while requests are there.", s->busy_seconds);
+    add_metric(text, "model_seconds_total", "counter", "Of these, seconds of the model.", s->seconds.model);
+    add_metric(text, "sampling_seconds_total", "counter", "Of these, seconds of sampling and of what answers are told.", s->seconds.sampling);
     add_metric(text, "http_requests_total", "counter", "Requests of any route.", (double)server->n_requests);
     add_metric(text, "http_refused_total", "counter", "Requests answered by an error.", (double)server->n_refused);
     add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", &s->first_token);

@@ -15,7 +15,7 @@
 #include "host/clock.h"
 
 typedef struct serve_options {
-    const char *model, *cache_file, *alias, *host, *api_key, *force, *deny, *rates;
+    const char *model, *cache_file, *prefix_directory, *alias, *host, *api_key, *force, *deny, *rates;
     app_cache_flags cache;
     uint32_t port, n_threads, context_tokens, max_sequences, max_rows, chunk, max_open, max_connections, request_seconds, drain_seconds;
     uint64_t memory_bytes, swap_bytes, body_bytes, upload_bytes;
@@ -50,6 +50,8 @@ static const app_flag flags[] = {
     { "--no-prefix-cache", NULL, APP_SWITCH, OPTION(no_prefix_cache), 0, 0, false, "keep no pages of what is done" },
     { "--cache-file", "FILE", APP_TEXT, OPTION(cache_file), 0, 0, false,
       "the prefix cache between runs: read at the beginning if it is there, written when the program goes down; one that is damaged or of another model ends the program" },
+    { "--slot-save-path", "DIRECTORY", APP_TEXT, OPTION(prefix_directory), 0, 0, false,
+      "where POST /prefix/save and /prefix/restore keep the cached pages of a text's beginning, by names that clients give (none are kept)" },
     { "--max-open", "N", APP_COUNT, OPTION(max_open), 1, 1u << 20, false, "answers made or waiting; more get status 429 (1024)" },
     { "--max-connections", "N", APP_COUNT, OPTION(max_connections), 1, 60000, false, "connections (2000)" },
     { "--max-body", "BYTES", APP_BYTES, OPTION(body_bytes), 1, 1ull << 30, false, "longest body of a request; K, M, G (8M)" },
@@ -146,7 +148,6 @@ static int save(const serve_options *o, app_server *server)
     oct_error error = OCT_ERROR_INIT;
     uint64_t n_pages = 0;
     octe_service_stop(server->service);
-    (void)umask(S_IRWXG | S_IRWXO);   /* it has everybody's prompts in it */
     return o->cache_file == NULL || octe_service_save(server->service, o->cache_file, &n_pages, &error) == OCT_OK ? APP_OK : app_output_error(&error);
 }
 
@@ -218,12 +219,18 @@ static int run(const app_command *command, int argc, char **argv)
         return code;
     }
     app_thread_note(o.n_threads);
+    (void)umask(S_IRWXG | S_IRWXO);   /* what is written has everybody's prompts in it */
+    struct stat directory;
+    if (o.prefix_directory != NULL && (stat(o.prefix_directory, &directory) != 0 || !S_ISDIR(directory.st_mode))) {
+        octe_scales_free(&scales);
+        return app_arguments_complain(command, "--slot-save-path is '%.200s'; must be a directory", o.prefix_directory);
+    }
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     (void)sigaction(SIGPIPE, &ignore, NULL);
     octe_model *model = NULL;
     octe_vocab *vocab = NULL;
     oct_error error = OCT_ERROR_INIT;
-    app_server server = { .api_key = o.api_key, .host = o.host, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
+    app_server server = { .api_key = o.api_key, .host = o.host, .prefix_directory = o.prefix_directory, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
                           .max_upload_bytes = o.upload_bytes < 2 * o.body_bytes ? 2 * o.body_bytes : o.upload_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
     oct_status status = octe_model_open(o.model, NULL, &model, &error);
     if (status == OCT_OK) {
@@ -257,7 +264,7 @@ const app_command app_command_serve = {
     .name = "serve",
     .summary = "answer many at once over HTTP, as OpenAI's API",
     .operands = "-m MODEL.gguf [flags]",
-    .notes = "Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, /metrics, /explain. SIGTERM or Ctrl-C: what is being\n"
+    .notes = "Routes: /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize, /health, /metrics, /explain; all of them: /openapi.json. SIGTERM or Ctrl-C: what is being\n"
              "answered is answered, then the program ends.",
     .flags = flags,
     .n_flags = sizeof(flags) / sizeof(flags[0]),

@@ -9,7 +9,7 @@
 #include "apps/arguments.h"
 #include "engine/serve/service.h"
 
-enum { APP_CHOICES_MAX = 32 };
+enum { APP_CHOICES_MAX = 32, APP_ANSWERS_MAX = 128 };   /* of a prompt, of a request */
 
 typedef struct app_server {
     octe_engine *engine;
@@ -17,6 +17,7 @@ typedef struct app_server {
     octe_service *service;
     const char *model_name, *api_key;   /* api_key NULL: none is asked for */
     const char *host;                   /* as --host has it */
+    const char *prefix_directory;       /* of files of prefixes; NULL: none are written or read */
     app_texts allowed_hosts;            /* names beside this machine's own */
     size_t max_body_bytes, max_upload_bytes;   /* of one body, of all that are on their way */
     size_t upload_bytes;                /* what those take; the HTTP thread's */
@@ -33,6 +34,7 @@ typedef struct app_server {
 typedef struct app_problem {
     unsigned status;                    /* of HTTP */
     const char *type, *param, *code;    /* static; param, code may be NULL */
+    const char *allow;                  /* methods, of 405 */
     char message[400];
 } app_problem;
 
@@ -47,21 +49,39 @@ json_t *app_problem_json(const app_problem *problem);
 bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, const char *version, app_problem *problem);
 bool app_guard_can_name(const char *text);   /* a host as requests name it, with or without a port */
 
+typedef struct app_prompt {
+    int32_t *tokens;
+    uint32_t n, max_new_tokens;
+} app_prompt;
+
 /* What a body asks for. */
 typedef struct app_ask {
     json_t *root;                       /* the body; spec.stop points into it */
-    int32_t *prompt;
+    app_prompt *prompt;                 /* [n_prompts] */
+    uint32_t n_prompts;
     octe_logit_bias *bias;
-    octe_answer_spec spec;              /* request.prompt is `prompt` */
-    uint32_t n;                         /* choices */
+    octe_answer_spec spec;              /* of all prompts; request.prompt, n_prompt, max_new_tokens and sampling.penalty_tokens are each one's own */
+    uint32_t n;                         /* choices of each prompt */
     uint32_t seed;
-    bool chat, stream, include_usage;
+    bool chat, stream, include_usage, penalizes;
 } app_ask;
 
+/* The spec of one prompt's answers. */
+octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt);
+
 /* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
+bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *prompt, app_problem *problem);     /* a text, or a list of tokens */
+bool app_chat_prompt_read(const app_server *server, const json_t *messages, bool answer_follows, app_prompt *prompt, app_problem *problem);   /* through the chat template */
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);
 void app_ask_release(app_ask *ask);   /* what has been asked for: body, prompt, stop texts, biases; the switches stay */
 void app_ask_free(app_ask *ask);
+
+/* What a body of /prefix/save or /prefix/restore asks for. */
+typedef struct app_prefix {
+    octe_prefix_job job;
+    app_prompt prompt;
+    char path[4096], name[128];
+} app_prefix;
 
 typedef struct app_exchange {
     app_server *server;
@@ -70,7 +90,8 @@ typedef struct app_exchange {
     size_t n_body, body_room;
     app_problem problem;
     app_ask ask;
-    octe_answer *answer[APP_CHOICES_MAX];
+    app_prefix *prefix;                 /* NULL: none */
+    octe_answer *answer[APP_ANSWERS_MAX];   /* choice k of prompt p: p * ask.n + k */
     uint32_t n_answers;
     bool routed, counted;
     /* With the service's lock. */
@@ -78,9 +99,9 @@ typedef struct app_exchange {
     int socket;
     bool listed, suspended, gone;       /* gone: the client has hung up */
     /* What a stream has sent. */
-    size_t given[APP_CHOICES_MAX];
-    uint32_t given_tokens[APP_CHOICES_MAX];
-    bool opened[APP_CHOICES_MAX], ended[APP_CHOICES_MAX], finished;
+    size_t given[APP_ANSWERS_MAX];
+    uint32_t given_tokens[APP_ANSWERS_MAX];
+    bool opened[APP_ANSWERS_MAX], ended[APP_ANSWERS_MAX], finished;
     char *out;
     size_t n_out, at_out;
     char id[40];
@@ -95,7 +116,14 @@ bool app_reply_stream(app_exchange *exchange);   /* false: no memory */
 /* Whether a text is tokenized in reasonable time; false: *problem. length SIZE_MAX: strlen. */
 bool app_text_check(const app_server *server, const char *text, size_t length, app_problem *problem);
 
+/* Reads the body of /prefix/save or /prefix/restore; false: *problem. What came of it, once the job is done. Frees. */
+bool app_prefix_read(const app_server *server, bool restore, const char *body, size_t n_body, app_prefix *prefix, app_problem *problem);
+json_t *app_prefix_reply(const app_prefix *prefix, app_problem *problem);   /* NULL: *problem */
+void app_prefix_free(app_prefix *prefix);
+
 /* Replies without a model. NULL: no memory. */
+json_t *app_reply_openapi(const app_server *server);
+json_t *app_body_read(const char *body, size_t n_body, app_problem *problem);   /* a JSON object; NULL: *problem */
 json_t *app_reply_models(const app_server *server);
 json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
 json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);

@@ -1,14 +1,31 @@
-/* status.c: owns what the page at / shows: its text, and the state of pools and requests as JSON. */
+/* status.c: owns what describes the server: the page at /, the state of pools and requests that it shows, and the API at /openapi.json. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "apps/serve/server.h"
+#include "octavo/version.h"
 
 enum { MOST_REQUESTS = 64 };
 
 /* page.html, by CMake. */
 extern const unsigned char app_page_bytes[];
 extern const size_t app_page_n_bytes;
+
+/* openapi.json, by CMake; the test of its routes holds it to routes.def. */
+extern const unsigned char app_openapi_bytes[];
+extern const size_t app_openapi_n_bytes;
+
+/* With what depends on the model. */
+json_t *app_reply_openapi(const app_server *server)
+{
+    json_t *const root = json_loadb((const char *)app_openapi_bytes, app_openapi_n_bytes, 0, NULL);
+    const json_t *const schemas = json_object_get(json_object_get(root, "components"), "schemas");
+    const uint32_t n_vocab = octe_vocab_size(server->vocab);
+    (void)json_object_set_new(json_object_get(root, "info"), "version", json_string(oct_version_string()));
+    (void)json_object_set_new(json_object_get(schemas, "Token"), "maximum", json_integer((json_int_t)n_vocab - 1));
+    (void)json_object_set_new(json_object_get(schemas, "Token"), "description", json_string("A token of this model."));
+    return root;
+}
 
 char *app_reply_page(void)
 {

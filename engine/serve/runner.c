@@ -5,6 +5,7 @@
 
 #include "engine/report.h"
 #include "engine/serve/runner_state.h"
+#include "host/clock.h"
 
 static bool copy_page(void *user, bool window, int32_t from, int32_t to)
 {
@@ -104,6 +105,8 @@ void octe_runner_close(octe_runner *r)
     }
 }
 
+octe_runner_seconds octe_runner_seconds_get(const octe_runner *r) { return r->seconds; }
+
 octe_scheduler *octe_runner_scheduler(octe_runner *r) { return r->scheduler; }
 
 /* A scheduled part as the engine takes it. How a decode rounds depends on how many query rows its sequence has; deterministic, the row of a guess is a part by itself, over
@@ -149,7 +152,10 @@ oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*f
         n_parts += hand_over(r, &step.parts[i], r->parts + n_parts);
     }
     const float *logits = NULL;
+    const double begin = oct__clock_seconds();
     const oct_status status = octe_engine_step_paged(r->engine, r->parts, n_parts, &logits, error);
+    const double done = oct__clock_seconds();
+    r->seconds.model += done - begin;
     if (status != OCT_OK) {
         octe_scheduler_abandon(r->scheduler);
         for (uint32_t i = 0; i < step.n_parts && failed != NULL; i++) {
@@ -164,6 +170,7 @@ oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*f
             logits += (size_t)(1 + step.parts[i].n_draft) * r->n_vocab;
         }
     }
+    r->seconds.sampling += oct__clock_seconds() - done;
     *n_rows = step.n_rows;
     octe_scheduler_commit(r->scheduler, r->outcomes);
     return OCT_OK;

@@ -23,14 +23,24 @@ typedef struct octe_runner_options {
 oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *options, octe_runner **runner, oct_error *error);
 void octe_runner_close(octe_runner *runner);   /* NULL is fine */
 
+/* Where the seconds of all steps went: the model, and the sampling of its logits. What is left of a step is the scheduler's. */
+typedef struct octe_runner_seconds { double model, sampling; } octe_runner_seconds;
+octe_runner_seconds octe_runner_seconds_get(const octe_runner *runner);
+
 /* For add, cancel, statistics, clear_cache; not for plan and commit. */
 octe_scheduler *octe_runner_scheduler(octe_runner *runner);
 
 /* The whole pages of the prefix cache into a file, which is the old one or the new one and nothing between; needs memory for a second copy of them. */
 oct_status octe_runner_save(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
 
-/* And back, as far as pages are free. Errors: IO_ERROR; BAD_DATA: damaged, cut off, of another version, model, cache format or mode: nothing is taken over. */
+/* And back, as far as pages are free or held by nobody. Errors: IO_ERROR; BAD_DATA: damaged, cut off, of another version, model, cache format or mode: nothing is taken over.
+ * *n_pages: those that the cache had not. */
 oct_status octe_runner_restore(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
+
+/* The same of one text's beginning, as far as the cache has it: whole pages, deterministic whole chunks. Nothing of it there: OCT_OK, n_tokens 0 and no file. Between steps. */
+typedef struct octe_prefix_moved { uint32_t n_tokens; uint64_t n_bytes; } octe_prefix_moved;   /* tokens saved, or in the cache now; bytes of the file */
+oct_status octe_runner_save_prefix(octe_runner *runner, const int32_t *tokens, uint32_t n_tokens, const char *path, octe_prefix_moved *moved, oct_error *error);
+oct_status octe_runner_restore_prefix(octe_runner *runner, const char *path, octe_prefix_moved *moved, oct_error *error);
 
 /* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). Called once for each token, in order: after a guess that it
  * confirms again in the same step, with the logits of the guess. */

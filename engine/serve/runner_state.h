@@ -12,6 +12,7 @@ struct octe_runner {
     uint32_t n_vocab;
     unsigned char *host;         /* [n_swap][place_bytes] */
     size_t place_bytes;
+    octe_runner_seconds seconds;
 };
 
 #endif

@@ -47,6 +47,7 @@ struct octe_service {
     pthread_cond_t work, done;        /* work: for the thread; done: it has explained for the first time */
     octe_answer *first;               /* in no order */
     uint32_t n_new, n_abandoned;      /* answers that the thread has not looked at */
+    octe_prefix_job *first_job;       /* in the order of submission */
     bool stopping, has_explained;
     char *explain[2];                 /* of the full layers, of the window's; at most EXPLAIN_SECONDS and a step old */
     double explained;                 /* when, in seconds */
@@ -128,9 +129,9 @@ static oct_status choose(octe_answer *a, const float *logits, int32_t *token, oc
 {
     octe_service *s = a->service;
     /* The likeliest token needs no list of candidates, which for large vocabularies costs more than the token's step. */
-    if (a->sampling.temp <= 0.0f && !a->sampling.ignore_eog && a->sampler == NULL) {
+    if (a->sampling.temp <= 0.0f && a->sampler == NULL) {
         const uint32_t n = octe_vocab_size(s->vocab) < s->n_vocab ? octe_vocab_size(s->vocab) : s->n_vocab;
-        return octe__likeliest(logits, n, token, error);
+        return octe__likeliest(logits, n, a->sampling.ignore_eog ? s->vocab : NULL, token, error);
     }
     if (a->sampler == NULL) {
         const oct_status status = octe_sampler_create(s->vocab, &a->sampling, &a->sampler, error);
@@ -273,17 +274,58 @@ static void end_failed(octe_service *s, const oct_error *error)
     }
 }
 
+/* With the lock held, which it lets go while files are read and written: steps wait for that, other threads don't. */
+static void run_jobs(octe_service *s)
+{
+    while (s->first_job != NULL) {
+        octe_prefix_job *const job = s->first_job;
+        s->first_job = job->next;
+        job->error = (oct_error)OCT_ERROR_INIT;
+        if (s->stopping) {
+            job->status = octe__report(&job->error, OCT_CANCELLED, "octe_service_stop", NULL, "the service is stopping");
+        } else {
+            octe_service_unlock(s);
+            job->status = job->restore ? octe_runner_restore_prefix(s->runner, job->path, &job->moved, &job->error)
+                                       : octe_runner_save_prefix(s->runner, job->tokens, job->n_tokens, job->path, &job->moved, &job->error);
+            octe_service_lock(s);
+        }
+        job->done = true;
+        job->notify(job->context);
+    }
+}
+
+bool octe_service_submit(octe_service *s, octe_prefix_job *job)
+{
+    octe_service_lock(s);
+    const bool taken = !s->stopping;
+    octe_prefix_job **last = &s->first_job;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    if (taken) {
+        job->next = NULL;
+        job->done = false;
+        *last = job;
+        (void)pthread_cond_signal(&s->work);
+    }
+    octe_service_unlock(s);
+    return taken;
+}
+
 static void *work(void *argument)
 {
     octe_service *s = argument;
     octe_service_lock(s);
     for (;;) {
+        run_jobs(s);
+        const double begin = oct__clock_seconds();
         settle(s);
         octe_scheduler_stats_get(octe_runner_scheduler(s->runner), &s->stats.scheduler);
         if (s->stats.scheduler.n_running + s->stats.scheduler.n_waiting == 0 || oct__clock_seconds() - s->explained >= EXPLAIN_SECONDS) {
             write_explain(s);
         }
         if (s->stopping) {
+            run_jobs(s);
             break;
         }
         if (s->stats.scheduler.n_running + s->stats.scheduler.n_waiting == 0) {
@@ -293,11 +335,10 @@ static void *work(void *argument)
         octe_service_unlock(s);
         oct_error error = OCT_ERROR_INIT;
         uint32_t n_rows;
-        const double begin = oct__clock_seconds();
         const oct_status status = octe_runner_step(s->runner, sample, note_failed, s, &n_rows, &error);
-        const double seconds = oct__clock_seconds() - begin;
         octe_service_lock(s);
-        s->stats.busy_seconds += seconds;
+        s->stats.seconds = octe_runner_seconds_get(s->runner);
+        s->stats.busy_seconds += oct__clock_seconds() - begin;
         if (status != OCT_OK) {
             end_failed(s, &error);
         }

@@ -25,6 +25,25 @@ void octe_service_destroy(octe_service *service);   /* every answer abandoned; N
 oct_status octe_service_restore(octe_service *service, const char *path, uint64_t *n_pages, oct_error *error);
 oct_status octe_service_save(octe_service *service, const char *path, uint64_t *n_pages, oct_error *error);
 
+/* A text's beginning between the cache and a file, between two steps: octe_runner_save_prefix, octe_runner_restore_prefix. */
+typedef struct octe_prefix_job {
+    bool restore;
+    const int32_t *tokens;                 /* to save; the caller's until it is done, as path is */
+    uint32_t n_tokens;
+    const char *path;
+    void (*notify)(void *context);         /* it is done. Service thread; lock held */
+    void *context;
+    /* out */
+    bool done;                             /* with the lock */
+    oct_status status;                     /* CANCELLED: the service has stopped */
+    octe_prefix_moved moved;
+    oct_error error;
+    struct octe_prefix_job *next;
+} octe_prefix_job;
+
+/* Not with the lock held. False: the service is stopping; nothing is notified. */
+bool octe_service_submit(octe_service *service, octe_prefix_job *job);
+
 enum { OCTE_STOPS_MAX = 16, OCTE_LOGPROBS_MAX = 20 };
 
 typedef struct octe_answer_spec {
@@ -82,7 +101,8 @@ typedef struct octe_service_stats {
     octe_scheduler_stats scheduler;        /* as of the last step */
     uint32_t n_open;
     uint64_t n_sampled, n_failed_steps, n_ended[4];   /* by octe_answer_end */
-    double busy_seconds;                   /* in steps */
+    double busy_seconds;                   /* with requests there: steps and what lies between them */
+    octe_runner_seconds seconds;           /* of these, the model's and the sampling's */
     octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next (those of one step share its time), from asking to the end */
 } octe_service_stats;
 

@@ -28,7 +28,7 @@ void octe__answer_text_finish(octe__answer_text *text);
 /* Fills text, n_text, tokens, n_tokens. */
 void octe__answer_text_look(const octe__answer_text *text, octe_answer_view *view);
 
-/* The finite logit that is largest, the first of equals. BAD_DATA: none is finite. */
-oct_status octe__likeliest(const float *logits, uint32_t n, int32_t *token, oct_error *error);
+/* The finite logit that is largest, the first of equals; never_ending (NULL: any token): none of this vocabulary's ends of text. BAD_DATA: none is finite. */
+oct_status octe__likeliest(const float *logits, uint32_t n, const octe_vocab *never_ending, int32_t *token, oct_error *error);
 
 #endif

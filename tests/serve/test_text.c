@@ -158,12 +158,42 @@ static void logprobs(void **state)
     octe__answer_text_free(&t);
 
     int32_t token;
-    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, &token, NULL), OCT_OK);
+    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, NULL, &token, NULL), OCT_OK);
     assert_int_equal(token, TINY_BYTES + 'a');
     for (int i = 0; i < TINY_VOCAB; i++) {
         logits[i] = i % 2 == 0 ? NAN : INFINITY;
     }
-    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, &token, NULL), OCT_BAD_DATA);
+    assert_int_equal(octe__likeliest(logits, TINY_VOCAB, NULL, &token, NULL), OCT_BAD_DATA);
+}
+
+/* The search in lanes against one by one: few values, so that many are equal, and some that are no numbers; of any length. */
+static void likeliest(void **state)
+{
+    (void)state;
+    float logits[TINY_VOCAB];
+    uint32_t dice = 12345, n_ends = 0;
+    for (int round = 0; round < 3000; round++) {
+        const uint32_t n = 1 + (uint32_t)round % TINY_VOCAB, n_values = round % 3 == 0 ? 3 : 1000;
+        for (uint32_t i = 0; i < n; i++) {
+            dice = dice * 1664525u + 1013904223u;
+            const uint32_t kind = dice >> 8 & 31;
+            logits[i] = kind == 0 ? NAN : kind == 1 ? INFINITY : kind == 2 ? -INFINITY : (float)(dice >> 13) / 524288.0f;
+            logits[i] = isfinite(logits[i]) ? floorf(logits[i] * (float)n_values) : logits[i];
+            logits[i] = round % 2 == 0 && octe_vocab_is_eog(vocab, (int32_t)i) ? 2000.0f : logits[i];
+        }
+        for (int never = 0; never < 2; never++) {
+            int32_t best = -1, token;
+            for (uint32_t i = 0; i < n; i++) {
+                if (isfinite(logits[i]) && (best < 0 || logits[i] > logits[best]) && !(never && octe_vocab_is_eog(vocab, (int32_t)i))) {
+                    best = (int32_t)i;
+                }
+            }
+            assert_int_equal(octe__likeliest(logits, n, never ? vocab : NULL, &token, NULL), best >= 0 ? OCT_OK : OCT_BAD_DATA);
+            assert_int_equal(token, best);
+            n_ends += best >= 0 && octe_vocab_is_eog(vocab, best);
+        }
+    }
+    assert_true(n_ends > 100);
 }
 
 static int open_vocab(void **state)
@@ -185,7 +215,7 @@ static int close_vocab(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(zero), cmocka_unit_test(logprobs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(stops), cmocka_unit_test(fault_L6), cmocka_unit_test(fault_L7), cmocka_unit_test(zero), cmocka_unit_test(logprobs), cmocka_unit_test(likeliest)};
     if (argc > 1 && !named_test(tests, sizeof(tests) / sizeof(tests[0]), argv[1])) {
         return 1;
     }
