@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "cpu/attn_ahead.h"
+#include "cpu/attn_merge.h"
 #include "cpu/row.h"
 #include "number/dtype.h"
 #include "plan/work.h"
-
-#define CHUNK 64u /* dims merged at a time: f64 sums without memory of our own, whatever the number of splits */
 
 /* ---- a thread's block ------------------------------------------------------------------------------------------------- */
 
@@ -184,41 +183,6 @@ static void finish_vector(const oct__step *step, const oct_attn_spec *spec, cons
     }
 }
 
-/* Merges vector i of all splits of a group; first: the state of split 0. */
-static void merge_vector(const oct__step *step, const float *first, int64_t part_floats, uint32_t n_splits, uint32_t n_vectors, uint32_t i,
-                         uint32_t dim, float *o, float *m, float *z)
-{
-    const float *states = first + (size_t)n_vectors * step->o_stride + i; /* m of this vector; z lies n_vectors further */
-    float max = -INFINITY;
-    double total = 0.0;
-    for (uint32_t s = 0; s < n_splits; s++) {
-        const float split_m = states[s * part_floats];
-        max = split_m > max ? split_m : max;
-    }
-    for (uint32_t d0 = 0; d0 < dim; d0 += CHUNK) {
-        const uint32_t n = dim - d0 < CHUNK ? dim - d0 : CHUNK;
-        double sum[CHUNK] = { 0 };
-        total = 0.0;
-        for (uint32_t s = 0; s < n_splits; s++) {
-            const float split_m = states[s * part_floats], split_z = states[s * part_floats + n_vectors];
-            if (is_empty(split_m, split_z)) {
-                continue;
-            }
-            const double weight = exp((double)split_m - (double)max);
-            const float *split_o = first + s * part_floats + (size_t)i * step->o_stride + d0;
-            total += weight * (double)split_z;
-            for (uint32_t d = 0; d < n; d++) {
-                sum[d] += weight * (double)split_o[d];
-            }
-        }
-        for (uint32_t d = 0; d < n; d++) {
-            o[d0 + d] = (float)sum[d];
-        }
-    }
-    *m = max;
-    *z = (float)total;
-}
-
 /* ---- the run ------------------------------------------------------------------------------------------------------------- */
 
 static void run_split(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, const oct__item *item, const block *b)
@@ -236,10 +200,13 @@ static void run_split(const oct__step *step, const oct_attn_spec *spec, const oc
         return;
     }
     atomic_store_explicit(&step->arrived[item->group], 0, memory_order_relaxed);
+    const float *states = first + (size_t)n_vectors * step->o_stride;
     for (uint32_t i = 0; i < n_vectors; i++) {
-        float m, z;
-        merge_vector(step, first, part_floats, item->n_splits, n_vectors, i, spec->kv.dim_v, b->o, &m, &z);
-        finish_vector(step, spec, args, item, i, b->o, m, z);
+        const merge_parts parts = { first + (size_t)i * step->o_stride, states + i, states + n_vectors + i, part_floats, part_floats, item->n_splits };
+        float m;
+        double z;
+        merge_vector(&parts, spec->kv.dim_v, b->o, &m, &z, rows_of(step)->weigh);
+        finish_vector(step, spec, args, item, i, b->o, m, (float)z);
     }
 }
 

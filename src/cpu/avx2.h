@@ -8,6 +8,7 @@
 #include "plan/variant.h"
 
 oct__kv_write_fn oct__kv_write__avx2;
+oct__attn_merge_fn oct__attn_merge__avx2;
 oct__attn_fn oct__attn_decode__avx2;
 oct__attn_scratch_fn oct__attn_decode_scratch__avx2;
 oct__attn_fn oct__attn_extend__avx2;

@@ -56,4 +56,26 @@ static void rotate(float *x, size_t dim)
     }
 }
 
-const oct__row_kernels oct__row_plain = { bring, deliver, rotate, scale_all, scale_each };
+static void weigh(float *to, const float *const *parts, const double *weights, uint32_t n, uint32_t dim, bool is_more)
+{
+    enum { SUMS = 64 }; /* in L1 */
+    for (uint32_t d0 = 0; d0 < dim; d0 += SUMS) {
+        const uint32_t n_dims = dim - d0 < SUMS ? dim - d0 : SUMS;
+        double sum[SUMS] = { 0 };
+        for (uint32_t d = 0; is_more && d < n_dims; d++) {
+            sum[d] = (double)to[d0 + d];
+        }
+        for (uint32_t p = 0; p < n; p++) {
+            const double weight = weights[p];
+            const float *const from = parts[p] + d0;
+            for (uint32_t d = 0; d < n_dims; d++) {
+                sum[d] += weight * (double)from[d];
+            }
+        }
+        for (uint32_t d = 0; d < n_dims; d++) {
+            to[d0 + d] = (float)sum[d];
+        }
+    }
+}
+
+const oct__row_kernels oct__row_plain = { bring, deliver, rotate, scale_all, scale_each, weigh };

@@ -5,8 +5,12 @@
 #ifndef OCT_CPU_ROW_H
 #define OCT_CPU_ROW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* to[i] = sum of weights[p] * parts[p][i] over n parts, and of to[i] itself where is_more; in f64, rounded once. dim elements at any alignment; to may be a part. */
+typedef void oct__row_weigh_fn(float *to, const float *const *parts, const double *weights, uint32_t n, uint32_t dim, bool is_more);
 
 typedef struct oct__row_kernels {
     /* dst[i] = the exact value of src[i]. src: n elements of a known dtype, at any alignment; no overlap. */
@@ -18,6 +22,7 @@ typedef struct oct__row_kernels {
     /* x[i] = x[i] * factor, and x[i] = x[i] * by[i]; no overlap. */
     void (*scale)(float *x, float factor, size_t n);
     void (*scale_each)(float *restrict x, const float *restrict by, size_t n);
+    oct__row_weigh_fn *weigh;
 } oct__row_kernels;
 
 /* For any machine, and for one with AVX2, FMA and F16C. */

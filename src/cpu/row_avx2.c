@@ -9,4 +9,44 @@ static void rotate(float *x, size_t dim)
     (void)avx2_rotate(x, x, (uint32_t)dim);
 }
 
-const oct__row_kernels oct__row_avx2 = { bring, deliver, rotate, scale_all, scale_each };
+/* 4 n_registers dims. */
+AVX2_INLINE void weigh_in_registers(float *to, const float *const *parts, const double *weights, uint32_t n, uint32_t d, bool is_more, const uint32_t n_registers)
+{
+    __m256d sum[8];
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < n_registers; i++) {
+        sum[i] = is_more ? _mm256_cvtps_pd(_mm_loadu_ps(to + d + 4 * i)) : _mm256_setzero_pd();
+    }
+    for (uint32_t p = 0; p < n; p++) {
+        const __m256d weight = _mm256_set1_pd(weights[p]);
+        const float *from = parts[p] + d;
+        AVX2_UNROLL
+        for (uint32_t i = 0; i < n_registers; i++) {
+            sum[i] = _mm256_fmadd_pd(weight, _mm256_cvtps_pd(_mm_loadu_ps(from + 4 * i)), sum[i]);
+        }
+    }
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < n_registers; i++) {
+        _mm_storeu_ps(to + d + 4 * i, _mm256_cvtpd_ps(sum[i]));
+    }
+}
+
+static void weigh(float *to, const float *const *parts, const double *weights, uint32_t n, uint32_t dim, bool is_more)
+{
+    uint32_t d = 0;
+    for (; d + 32 <= dim; d += 32) {
+        weigh_in_registers(to, parts, weights, n, d, is_more, 8);
+    }
+    for (; d + 4 <= dim; d += 4) {
+        weigh_in_registers(to, parts, weights, n, d, is_more, 1);
+    }
+    for (; d < dim; d++) {
+        double sum = is_more ? (double)to[d] : 0.0;
+        for (uint32_t p = 0; p < n; p++) {
+            sum += weights[p] * (double)parts[p][d];
+        }
+        to[d] = (float)sum;
+    }
+}
+
+const oct__row_kernels oct__row_avx2 = { bring, deliver, rotate, scale_all, scale_each, weigh };

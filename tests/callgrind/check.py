@@ -1,4 +1,4 @@
-"""Counts the instructions of six fixed kernels under callgrind and compares them with the record.
+"""Counts the instructions of seven fixed kernels under callgrind and compares them with the record.
 
 usage: check.py VALGRIND PROGRAM RECORD SCRATCH_FOLDER [--update]
        check.py --skip REASON      where the build can't be judged
@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 KERNELS = {"attn_decode.avx2": "measured_decode_avx2", "attn_extend.avx2": "measured_extend_avx2", "attn_decode.scalar": "measured_decode_scalar",
-           "kv_write.avx2": "measured_write_avx2", "kv_write.scalar": "measured_write_scalar", "attn_merge.scalar": "measured_merge_scalar"}
+           "kv_write.avx2": "measured_write_avx2", "kv_write.scalar": "measured_write_scalar", "attn_merge.scalar": "measured_merge_scalar",
+           "attn_merge.avx2": "measured_merge_avx2"}
 ALLOWED = 1.05
 
 

@@ -1,4 +1,4 @@
-/* kernels.c: six fixed pieces of work on scalar and AVX2 rows named one by one, each inside a function that callgrind can tell by its name.
+/* kernels.c: seven fixed pieces of work on scalar and AVX2 rows named one by one, each inside a function that callgrind can tell by its name.
  * tests/callgrind/check.py runs it and compares the instructions with record.txt. What is random is seeded and has no part in which way the
  * kernels go. */
 #include <math.h>
@@ -54,11 +54,15 @@ MEASURED_WRITE(4, measured_write_avx2)
 MEASURED_WRITE(5, measured_write_scalar)
 typedef void measured_write(const oct__variant *row, const oct_kv_write_args *args);
 
-__attribute__((noinline)) static void measured_merge_scalar(const oct__variant *row, const oct_attn_merge_args *args)
-{
-    row->merge(args, 0, args->rows);
-    stage = 6;
-}
+#define MEASURED_MERGE(number, name)                                                                            \
+    __attribute__((noinline)) static void name(const oct__variant *row, const oct_attn_merge_args *args)        \
+    {                                                                                                           \
+        row->merge(args, 0, args->rows);                                                                        \
+        stage = (number);                                                                                       \
+    }
+MEASURED_MERGE(6, measured_merge_scalar)
+MEASURED_MERGE(7, measured_merge_avx2)
+typedef void measured_merge(const oct__variant *row, const oct_attn_merge_args *args);
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------------------ */
 
@@ -146,13 +150,13 @@ static void run_attn(measured_attn *measured, const char *variant, oct_kv_format
     oct_kv_pool_destroy(pool);
 }
 
-static void run_merge(const char *variant)
+static void run_merge(measured_merge *measured, const char *variant)
 {
     const oct_attn_merge_args args = { .struct_size = sizeof(args), .n_parts = PARTS, .rows = ROWS, .heads = HEADS_Q, .dim = DIM, .out = &parts[0][0][0][0],
                                        .out_part_stride = ROWS * HEADS_Q * DIM, .out_row_stride = HEADS_Q * DIM, .out_head_stride = DIM, .lse = &lse[0][0][0],
                                        .lse_part_stride = ROWS * HEADS_Q, .lse_row_stride = HEADS_Q, .lse_head_stride = 1, .merged = &out[0][0][0],
                                        .merged_row_stride = HEADS_Q * DIM, .merged_head_stride = DIM };
-    measured_merge_scalar(row_of(variant), &args);
+    measured(row_of(variant), &args);
 }
 
 int main(void)
@@ -176,7 +180,8 @@ int main(void)
     run_attn(measured_decode_scalar, "attn_decode.scalar", i8_rotated, e4m3, 1);
     run_write(measured_write_avx2, "kv_write.avx2", i8_rotated, i8);
     run_write(measured_write_scalar, "kv_write.scalar", e4m3, e4m3);
-    run_merge("attn_merge.scalar");
+    run_merge(measured_merge_scalar, "attn_merge.scalar");
+    run_merge(measured_merge_avx2, "attn_merge.avx2");
     oct_context_destroy(context);
     return 0;
 }

@@ -1,13 +1,17 @@
-/* test_merge.c: the merge of partial results: weights by lse, empty parts neutral whatever they hold, strides, in place. */
+/* test_merge.c: the merge of partial results, by every row that this machine can run: weights by lse, empty parts neutral whatever they hold, strides, in
+ * place, more parts than have their weights made at once. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "cpu/scalar.h"
+#include "parity/roster.h"
+
+static const oct__variant *row; /* under test */
 
 /* One row and head, contiguous parts of `dim`. */
 static void merge(uint32_t n_parts, uint32_t dim, const float *out, const float *lse, float *merged, float *lse_merged)
@@ -15,7 +19,7 @@ static void merge(uint32_t n_parts, uint32_t dim, const float *out, const float 
     const oct_attn_merge_args args = { .struct_size = sizeof args, .n_parts = n_parts, .rows = 1, .heads = 1, .dim = dim, .out = out,
                                        .out_part_stride = dim, .lse = lse, .lse_part_stride = 1, .merged = merged,
                                        .lse_merged = lse_merged };
-    oct__attn_merge__scalar(&args, 0, 1);
+    row->merge(&args, 0, 1);
 }
 
 static void test_weights(void **state)
@@ -94,10 +98,10 @@ static void test_strides_in_place(void **state)
                                        .lse = &lse[0][0][0], .lse_part_stride = ROWS * (HEADS + 1), .lse_row_stride = HEADS + 1,
                                        .lse_head_stride = 1, .merged = out, .merged_row_stride = ROW, .merged_head_stride = HEAD };
     const float gap = out[DIM], untouched = out[3 * ROW];
-    oct__attn_merge__scalar(&args, 0, 3);
+    row->merge(&args, 0, 3);
     assert_true(out[DIM] == gap);
     assert_true(out[3 * ROW] == untouched); /* row 3 belongs to another call */
-    oct__attn_merge__scalar(&args, 3, 4);
+    row->merge(&args, 3, 4);
     for (int r = 0; r < ROWS; r++) {
         for (int h = 0; h < HEADS; h++) {
             for (int d = 0; d < DIM; d++) {
@@ -107,13 +111,63 @@ static void test_strides_in_place(void **state)
     }
 }
 
+/* 150 parts of 4 to 200 dims, every third empty, the first one and one of the last as the destination; against sums in f64 of another order. */
+static void test_many_parts(void **state)
+{
+    (void)state;
+    enum { PARTS = 150, DIM_MOST = 200 };
+    static const uint32_t dims[] = { 4, 64, 71, 128, 200 };
+    static float out[PARTS][DIM_MOST];
+    for (size_t c = 0; c < 2 * sizeof(dims) / sizeof(dims[0]); c++) {
+        const uint32_t dim = dims[c / 2], to = c % 2 == 0 ? 0 : PARTS - 2;
+        float lse[PARTS], want[DIM_MOST];
+        double z = 0.0;
+        for (int p = 0; p < PARTS; p++) {
+            lse[p] = p % 3 == 2 ? -INFINITY : 5.0f * sinf((float)(7 * p + 1));
+            z += exp((double)lse[p]);
+            for (uint32_t d = 0; d < dim; d++) {
+                out[p][d] = p % 3 == 2 ? NAN : sinf((float)((uint32_t)p * dim + d));
+            }
+        }
+        for (uint32_t d = 0; d < dim; d++) {
+            double sum = 0.0;
+            for (int p = PARTS - 1; p >= 0; p--) {
+                sum += p % 3 == 2 ? 0.0 : exp((double)lse[p]) * (double)out[p][d];
+            }
+            want[d] = (float)(sum / z);
+        }
+        const oct_attn_merge_args args = { .struct_size = sizeof args, .n_parts = PARTS, .rows = 1, .heads = 1, .dim = dim, .out = out[0],
+                                           .out_part_stride = DIM_MOST, .lse = lse, .lse_part_stride = 1, .merged = out[to] };
+        const float behind = out[to][dim % DIM_MOST];
+        row->merge(&args, 0, 1);
+        for (uint32_t d = 0; d < dim; d++) {
+            assert_true(fabsf(out[to][d] - want[d]) <= 3e-7f);
+        }
+        assert_true(dim == DIM_MOST || memcmp(&out[to][dim], &behind, sizeof behind) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_far_apart),
-        cmocka_unit_test(test_empty_parts),
-        cmocka_unit_test(test_strides_in_place),
+        cmocka_unit_test(test_weights),           cmocka_unit_test(test_far_apart),  cmocka_unit_test(test_empty_parts),
+        cmocka_unit_test(test_strides_in_place), cmocka_unit_test(test_many_parts),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    uint32_t n;
+    const oct__variant *const all = oct__variants(&n);
+    int failures = 0, n_rows = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (all[i].op != OCT__OP_attn_merge) {
+            continue;
+        }
+        if (!roster_machine_can(&all[i])) {
+            printf("skipped: %s, this machine can't\n", all[i].full_name);
+            continue;
+        }
+        printf("%s\n", all[i].full_name);
+        row = &all[i];
+        n_rows++;
+        failures += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return failures + (n_rows == 0);
 }

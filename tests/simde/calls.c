@@ -29,6 +29,7 @@ static void stream(uint8_t *out, __m512i x)
 }
 static void put_float(uint8_t *out, float x) { memcpy(out, &x, sizeof(x)); }
 static void put_int(uint8_t *out, int64_t x) { memcpy(out, &x, sizeof(x)); }
+static __m512d pd(const uint8_t *at) { return _mm512_cvtps_pd(_mm256_castsi256_ps(half(at))); }
 static __m512bh bh(const uint8_t *at)
 {
     __m512bh x;
@@ -50,6 +51,9 @@ static __m512bh bh(const uint8_t *at)
     X(cvtepi32_epi8, CALL_ANY, 0, _mm_storeu_si128((__m128i *)(void *)out, _mm512_cvtepi32_epi8(si(in[0]))))                      \
     X(cvtss_f32, CALL_NUMBERS, 1, put_float(out, _mm512_cvtss_f32(ps(in[0]))))                                                    \
     X(cvtsi512_si32, CALL_ANY, 0, put_int(out, _mm512_cvtsi512_si32(si(in[0]))))                                                  \
+    X(cvtps_pd, CALL_FLOATS, 1, _mm512_storeu_pd((double *)(void *)out, pd(in[0])))                                               \
+    X(cvtpd_ps, CALL_NUMBERS, 1,                                                                                                  \
+      _mm256_storeu_ps((float *)(void *)out, _mm512_cvtpd_ps(_mm512_fmadd_pd(pd(in[0]), pd(in[1]), pd(in[2])))))                  \
     X(zextps256_ps512, CALL_ANY, 0, put_ps(out, _mm512_zextps256_ps512(_mm256_castsi256_ps(half(in[0])))))                        \
     X(roundscale_ps, CALL_FLOATS, 1, put_ps(out, _mm512_roundscale_ps(ps(in[0]), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))) \
     X(maskz_scalef_ps, CALL_SCALES, 1, put_ps(out, _mm512_maskz_scalef_ps((__mmask16)mask(in[2]), ps(in[0]), ps(in[1]))))         \

@@ -237,6 +237,32 @@ MODEL float model_cvtss_f32(__m512 x) { return model_of_ps(x).f[0]; }
 MODEL int model_cvtsi512_si32(__m512i x) { return model_of_si(x).i[0]; }
 #define _mm512_cvtsi512_si32 model_cvtsi512_si32
 
+/* ---- f64 ------------------------------------------------------------------------------------------------------------------ */
+
+MODEL __m512d model_cvtps_pd(__m256 x)
+{
+    double to[8];
+    model_256 from;
+    from.ps = x;
+    for (int i = 0; i < 8; i++) {
+        to[i] = (double)from.f[i];
+    }
+    return _mm512_loadu_pd(to);
+}
+#define _mm512_cvtps_pd model_cvtps_pd
+
+MODEL __m256 model_cvtpd_ps(__m512d x)
+{
+    double from[8];
+    model_256 to;
+    _mm512_storeu_pd(from, x);
+    for (int i = 0; i < 8; i++) {
+        to.f[i] = (float)from[i];
+    }
+    return to.ps;
+}
+#define _mm512_cvtpd_ps model_cvtpd_ps
+
 MODEL __m512 model_zextps256_ps512(__m256 x)
 {
     model_512 to;
