@@ -84,17 +84,3 @@ oct_status eval_inside_measure(const eval_inside_options *o, const eval_inside_w
     *inside = in;
     return OCT_OK;
 }
-
-void eval_inside_free(eval_inside *in)
-{
-    if (in == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < EVAL_INSIDE_MAX_FORMATS; i++) {
-        free(in->formats[i].kept[0]);
-        free(in->formats[i].kept[1]);
-        free(in->formats[i].attended);
-        free(in->sensitivities[i].alone);
-    }
-    free(in);
-}

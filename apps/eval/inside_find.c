@@ -19,12 +19,6 @@
 /* A static scale whose range is used less than this share of what the other layers use. */
 #define RANGE_SHARE 0.6
 
-const char *eval_part_name(uint32_t part)
-{
-    static const char *const names[] = { "K", "V", "attention", "layer" };
-    return part < sizeof(names) / sizeof(names[0]) ? names[part] : "?";
-}
-
 void eval_inside_add_finding(eval_inside *inside, uint32_t format, uint32_t layer, uint32_t part, int32_t head, const char *text)
 {
     if (inside->n_findings < EVAL_INSIDE_MAX_FINDINGS) {

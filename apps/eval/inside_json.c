@@ -1,4 +1,4 @@
-/* inside_json.c: what was seen inside the model as JSON, and back. See inside.h. */
+/* inside_json.c: what was seen inside the model as JSON, and back; its release. See inside.h. */
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,6 +8,26 @@
 #include "host/error.h"
 
 enum { DIGITS = 6, RAW_DIGITS = 17 };
+
+const char *eval_part_name(uint32_t part)
+{
+    static const char *const names[] = { "K", "V", "attention", "layer" };
+    return part < sizeof(names) / sizeof(names[0]) ? names[part] : "?";
+}
+
+void eval_inside_free(eval_inside *in)
+{
+    if (in == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < EVAL_INSIDE_MAX_FORMATS; i++) {
+        free(in->formats[i].kept[0]);
+        free(in->formats[i].kept[1]);
+        free(in->formats[i].attended);
+        free(in->sensitivities[i].alone);
+    }
+    free(in);
+}
 
 /* A number of every layer and head: where it lies in a record. */
 typedef struct column { const char *key; size_t offset; bool is_whole; } column;
