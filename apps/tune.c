@@ -76,7 +76,7 @@ static int run(const app_command *command, int argc, char **argv)
 
 const app_command app_command_tune = {
     .name = "tune", .summary = "measure this machine's rates, which costs and reports are made of", .operands = "[flags]",
-    .notes = "Measures on a quiet machine: read bandwidth of each cache level and of memory, copy bandwidth, f32 multiply-adds, bf16 and int8 dot "
+    .notes = "Measures on a quiet machine: read and copy bandwidth of each cache level and of memory, f32 multiply-adds, bf16 and int8 dot "
              "products where the CPU has them, and conversion of e4m3. Later runs of octavo on this CPU take them from the file; octavo machine shows them.",
     .flags = flags, .n_flags = sizeof(flags) / sizeof(flags[0]), .run = run,
 };

@@ -17,10 +17,11 @@ static const struct { const char *name; size_t offset; } pairs[] = {
 #define PAIR(field) { #field, offsetof(oct_rates, field) }
     PAIR(read_l1_bytes), PAIR(read_l2_bytes), PAIR(read_l3_bytes), PAIR(read_memory_bytes), PAIR(copy_memory_bytes), PAIR(fma_avx2_flops),
     PAIR(fma_avx512_flops), PAIR(dot_bf16_flops), PAIR(dot_i8_ops), PAIR(convert_elements), PAIR(convert_i8_elements), PAIR(dot_amx_bf16_flops),
+    PAIR(copy_l1_bytes), PAIR(copy_l2_bytes), PAIR(copy_l3_bytes),
 #undef PAIR
 };
-/* Files from before the last two lack both, and are fine. */
-enum { N_PAIRS = sizeof(pairs) / sizeof(pairs[0]), N_PAIRS_LATER = 2, N_KEYS = N_PAIRS + 5 };
+/* Files from before the last three lack them, older ones the two before as well, and are fine. */
+enum { N_PAIRS = sizeof(pairs) / sizeof(pairs[0]), N_PAIRS_LATER = 3, N_PAIRS_LATER_TOO = 5, N_KEYS = N_PAIRS + 5 };
 
 static const char *const where_read = "octe_rates_read";
 
@@ -61,8 +62,8 @@ static oct_status take_root(const json_t *root, const char *name, oct_rates *rat
     }
     rates->threads = (uint32_t)json_integer_value(threads);
     rates->clock_hz = json_number_value(clock);
-    const bool is_old = json_object_size(root) == N_KEYS - N_PAIRS_LATER;
-    for (size_t i = 0; i < N_PAIRS - (is_old ? N_PAIRS_LATER : 0); i++) {
+    const size_t n_keys = json_object_size(root), n_absent = n_keys == N_KEYS - N_PAIRS_LATER || n_keys == N_KEYS - N_PAIRS_LATER_TOO ? N_KEYS - n_keys : 0;
+    for (size_t i = 0; i < N_PAIRS - n_absent; i++) {
         const json_t *const pair = json_object_get(root, pairs[i].name);
         double *const to = (double *)(void *)((char *)rates + pairs[i].offset);
         if (!json_is_array(pair) || json_array_size(pair) != 2 || !json_is_number(json_array_get(pair, 0)) || !json_is_number(json_array_get(pair, 1))) {
@@ -71,7 +72,7 @@ static oct_status take_root(const json_t *root, const char *name, oct_rates *rat
         to[0] = json_number_value(json_array_get(pair, 0));
         to[1] = json_number_value(json_array_get(pair, 1));
     }
-    if (json_object_size(root) != N_KEYS && !is_old) {
+    if (n_keys != N_KEYS - n_absent) {
         return octe__report(error, OCT_BAD_DATA, where_read, name, "has %zu keys, not the %d of a file of rates", json_object_size(root), (int)N_KEYS);
     }
     return OCT_OK;

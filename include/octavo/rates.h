@@ -16,7 +16,7 @@ typedef struct oct_rates {
     char cpu[64];                     /* whose rates these are, as oct_context_machine says it: brand, [family/model/stepping features]; zero-terminated */
     char source[64];                  /* for people: "measured", a date, a file; zero-terminated */
     double read_l1_bytes[2], read_l2_bytes[2], read_l3_bytes[2];
-    double read_memory_bytes[2];
+    double read_memory_bytes[2];      /* this and L3: by the fastest of one or four streams a thread, asked for ahead or not */
     double copy_memory_bytes[2];      /* read and written, with streaming stores */
     double clock_hz;                  /* of one busy core */
     double fma_avx2_flops[2], fma_avx512_flops[2];      /* f32; a multiply-add counts as 2 */
@@ -25,6 +25,7 @@ typedef struct oct_rates {
     double convert_elements[2];       /* e4m3fn to f32 in registers, by the fastest exact way */
     double convert_i8_elements[2];    /* i8 to f32 in registers */
     double dot_amx_bf16_flops[2];     /* AMX's tiles of bf16, into f32 */
+    double copy_l1_bytes[2], copy_l2_bytes[2], copy_l3_bytes[2];   /* read and written, within half of a level, with plain stores */
 } oct_rates;
 
 struct oct_context;

@@ -11,7 +11,7 @@
 #include "device/backend.h"
 #include "host/error.h"
 
-/* Callers from before the last two rates. */
+/* Callers from before the rates that came later. */
 #define RATES_LEAST_BYTES offsetof(oct_rates, convert_i8_elements)
 
 oct_status oct_rates_measure(oct_context *context, double seconds, oct_rates *out, oct_error *error)

@@ -1,22 +1,52 @@
 /* measure_avx2.c: what AVX2, FMA and F16C do in a second. See measure.h. */
 #include <immintrin.h>
+#include <stdbool.h>
 
 #include "cpu/avx2_number.h"
 #include "cpu/measure.h"
 
-double oct__measure_read__avx2(const oct__measure_work *work, float *sink)
+AVX2_INLINE double read(const oct__measure_work *work, float *sink, const int n_streams, const bool ahead)
 {
     __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a;
-    for (size_t i = 0; i < work->bytes; i += 256) {
-        const __m256i *q = (const __m256i *)(const void *)(work->from + i);
-        a = _mm256_or_si256(a, _mm256_or_si256(_mm256_load_si256(q), _mm256_load_si256(q + 1)));
-        b = _mm256_or_si256(b, _mm256_or_si256(_mm256_load_si256(q + 2), _mm256_load_si256(q + 3)));
-        c = _mm256_or_si256(c, _mm256_or_si256(_mm256_load_si256(q + 4), _mm256_load_si256(q + 5)));
-        d = _mm256_or_si256(d, _mm256_or_si256(_mm256_load_si256(q + 6), _mm256_load_si256(q + 7)));
+    for (size_t i = 0; i < work->bytes / (size_t)n_streams; i += 256) {
+        for (int s = 0; s < n_streams; s++) {
+            const uint8_t *const p = work->from + (size_t)s * work->stride + i;
+            const __m256i *const q = (const __m256i *)(const void *)p;
+            if (ahead) {
+                for (int line = 0; line < 256; line += 64) {
+                    _mm_prefetch((const char *)p + OCT__MEASURE_AHEAD_BYTES + line, _MM_HINT_T0);
+                }
+            }
+            a = _mm256_or_si256(a, _mm256_or_si256(_mm256_load_si256(q), _mm256_load_si256(q + 1)));
+            b = _mm256_or_si256(b, _mm256_or_si256(_mm256_load_si256(q + 2), _mm256_load_si256(q + 3)));
+            c = _mm256_or_si256(c, _mm256_or_si256(_mm256_load_si256(q + 4), _mm256_load_si256(q + 5)));
+            d = _mm256_or_si256(d, _mm256_or_si256(_mm256_load_si256(q + 6), _mm256_load_si256(q + 7)));
+        }
     }
     a = _mm256_or_si256(_mm256_or_si256(a, b), _mm256_or_si256(c, d));
     *sink += (float)_mm256_cvtsi256_si32(a);
     return (double)work->bytes;
+}
+
+static double read_1(const oct__measure_work *work, float *sink) { return read(work, sink, 1, false); }
+static double read_1_ahead(const oct__measure_work *work, float *sink) { return read(work, sink, 1, true); }
+static double read_4(const oct__measure_work *work, float *sink) { return read(work, sink, OCT__MEASURE_STREAMS, false); }
+static double read_4_ahead(const oct__measure_work *work, float *sink) { return read(work, sink, OCT__MEASURE_STREAMS, true); }
+oct__measure_fn *const oct__measure_read__avx2[OCT__MEASURE_READS] = { read_1, read_1_ahead, read_4, read_4_ahead };
+
+double oct__measure_copy_cached__avx2(const oct__measure_work *work, float *sink)
+{
+    for (size_t i = 0; i < work->bytes; i += 128) {
+        const __m256i *const q = (const __m256i *)(const void *)(work->from + i);
+        __m256i *const w = (__m256i *)(void *)(work->to + i);
+        const __m256i a = _mm256_load_si256(q), b = _mm256_load_si256(q + 1), c = _mm256_load_si256(q + 2), d = _mm256_load_si256(q + 3);
+        _mm256_store_si256(w, a);
+        _mm256_store_si256(w + 1, b);
+        _mm256_store_si256(w + 2, c);
+        _mm256_store_si256(w + 3, d);
+    }
+    *sink += 1;
+    return 2 * (double)work->bytes;
 }
 
 double oct__measure_fma__avx2(const oct__measure_work *work, float *sink)

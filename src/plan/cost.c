@@ -85,6 +85,9 @@ const char *oct__rates_complaint(const oct_rates *r)
         { "convert_elements", is_rate_or_none(r->convert_elements) },
         { "convert_i8_elements", is_rate_or_none(r->convert_i8_elements) },
         { "dot_amx_bf16_flops", is_rate_or_none(r->dot_amx_bf16_flops) },
+        { "copy_l1_bytes", is_rate_or_none(r->copy_l1_bytes) },
+        { "copy_l2_bytes", is_rate_or_none(r->copy_l2_bytes) },
+        { "copy_l3_bytes", is_rate_or_none(r->copy_l3_bytes) },
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (!fields[i].fine) {

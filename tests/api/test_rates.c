@@ -26,7 +26,7 @@ static void a_machine_is_measured_and_memory_given_back(void **state)
     /* Wide bounds of anything that runs these tests, sanitizers included; what the CPU lacks is 0 and nothing else is. */
     assert_true(r.clock_hz > 1e8 && r.clock_hz < 1e10);
     const struct { const double *pair; bool has; } rates[] = {
-        { r.read_l1_bytes, true }, { r.read_l2_bytes, true }, { r.read_memory_bytes, true }, { r.copy_memory_bytes, true },
+        { r.copy_l1_bytes, true }, { r.copy_l2_bytes, true }, { r.read_l1_bytes, true }, { r.read_l2_bytes, true }, { r.read_memory_bytes, true }, { r.copy_memory_bytes, true },
         { r.fma_avx2_flops, context->machine.facts.v[OCT__FACT_CPU_FMA] && context->machine.facts.v[OCT__FACT_OS_YMM] },
         { r.fma_avx512_flops, context->machine.facts.v[OCT__FACT_CPU_AVX512F] && context->machine.facts.v[OCT__FACT_OS_ZMM] },
         { r.dot_bf16_flops, context->machine.facts.v[OCT__FACT_CPU_AVX512BF16] && context->machine.facts.v[OCT__FACT_OS_ZMM] },

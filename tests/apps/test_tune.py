@@ -6,7 +6,7 @@ import re
 import pytest
 
 PAIRS = ["read_l1_bytes", "read_l2_bytes", "read_l3_bytes", "read_memory_bytes", "copy_memory_bytes", "fma_avx2_flops", "fma_avx512_flops",
-         "dot_bf16_flops", "dot_i8_ops", "convert_elements", "convert_i8_elements", "dot_amx_bf16_flops"]
+         "dot_bf16_flops", "dot_i8_ops", "convert_elements", "convert_i8_elements", "dot_amx_bf16_flops", "copy_l1_bytes", "copy_l2_bytes", "copy_l3_bytes"]
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +29,7 @@ def test_the_file_holds_every_rate(tuned):
     assert set(rates) == {"octavo_rates", "cpu", "source", "threads", "clock_hz", *PAIRS}
     assert rates["octavo_rates"] == 1 and rates["threads"] == 1 and rates["source"].startswith("octavo tune, 20")
     assert rates["clock_hz"] > 1e8 and rates["read_memory_bytes"][0] > 1e7
+    assert all(rates[f"{what}_{level}_bytes"][0] > 1e7 for what in ("read", "copy") for level in ("l1", "l2"))
     # Without the instructions there is no rate.
     flags = next(line for line in open("/proc/cpuinfo") if line.startswith("flags")).split()
     for name, flag in [("fma_avx2_flops", "avx2"), ("fma_avx512_flops", "avx512f"), ("dot_bf16_flops", "avx512_bf16"), ("dot_i8_ops", "avx512_vnni")]:
@@ -76,14 +77,17 @@ def test_explain_predicts_by_the_rates(octavo, tiny, tuned, tmp_path):
 
 
 def test_a_file_from_before_the_last_rates_is_read(octavo, tuned, tmp_path):
-    old = changed(tuned, tmp_path, lambda rates: [rates.pop(name) for name in PAIRS[-2:]])
-    shown = json.loads(octavo("machine", "--rates", old, "-o", "json").out)["rates"]["measured"]
-    assert shown["convert_elements_per_s"][0] > 0 and shown["convert_i8_elements_per_s"] == [0, 0]
+    for n, lacks in (3, "copy_l1_bytes_per_s"), (5, "convert_i8_elements_per_s"):
+        old = changed(tuned, tmp_path, lambda rates: [rates.pop(name) for name in PAIRS[-n:]])
+        shown = json.loads(octavo("machine", "--rates", old, "-o", "json").out)["rates"]["measured"]
+        assert shown["convert_elements_per_s"][0] > 0 and shown[lacks] == [0, 0]
 
 
 @pytest.mark.parametrize("change, named", [
     (lambda rates: rates.pop("clock_hz"), "clock_hz"),
     (lambda rates: rates.pop("convert_i8_elements"), "convert_i8_elements"),
+    (lambda rates: rates.pop("copy_l2_bytes"), "copy_l2_bytes"),
+    (lambda rates: rates.update(copy_l3_bytes=[-1, -1]), "copy_l3_bytes"),
     (lambda rates: rates.update(octavo_rates=2), "octavo_rates"),
     (lambda rates: rates.update(surplus=1), "keys"),
     (lambda rates: rates.update(threads=0), "threads"),
@@ -97,7 +101,7 @@ def test_a_file_from_before_the_last_rates_is_read(octavo, tuned, tmp_path):
     (lambda rates: rates.update(read_memory_bytes=[1e9, "fast"]), "read_memory_bytes"),
     (lambda rates: rates.update(read_memory_bytes=[0, 0]), "read_memory_bytes"),
     (lambda rates: rates.update(dot_i8_ops=[-1, -1]), "dot_i8_ops"),
-], ids=["no clock", "a later rate alone", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "brand alone", "other stepping", "one", "text", "zero", "negative"])
+], ids=["no clock", "a later rate alone", "a copy", "negative copy", "version", "surplus", "0 threads", "1.5 threads", "cpu", "long cpu", "other cpu", "brand alone", "other stepping", "one", "text", "zero", "negative"])
 def test_a_wrong_file_is_refused(octavo, tuned, tmp_path, change, named):
     result = octavo("machine", "--rates", changed(tuned, tmp_path, change), check=1)
     assert named in result.err and "changed.json" in result.err and result.out == ""

@@ -43,14 +43,42 @@ static void assert_work(oct__measure_fn *fn, const oct__measure_work *work, doub
     }
 }
 
-/* A load left out leaves a bit out. */
+/* A load left out leaves a bit out: of each line of one stream, and of each of four streams, a fourth of the bytes apart. */
 static void test_read(void **state)
 {
     static const uint8_t bits[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
     memory m;
-    const oct__measure_work work = fill(&m, bits, (int)sizeof(bits));
+    oct__measure_work work = fill(&m, bits, (int)sizeof(bits));
     (void)state;
-    assert_work(oct__measure_read__avx512, &work, sizeof(m.bytes), -1, 0);
+    for (int way = 0; way < OCT__MEASURE_READS; way++) {
+        static _Alignas(LINE) uint8_t far[OCT__MEASURE_STREAMS][sizeof(m.bytes)];
+        if (oct__measure_read_streams(way) == 1) {
+            assert_work(oct__measure_read__avx512[way], &work, sizeof(m.bytes), -1, 0);
+            continue;
+        }
+        for (int s = 0; s < OCT__MEASURE_STREAMS; s++) {   /* two of the eight values in each stream */
+            for (int i = 0; i < LINES; i++) {
+                memset(far[s] + i * LINE, 0, LINE);
+            }
+            memset(far[s] + (2 * s) * 17 % LINES * LINE, bits[2 * s], LINE);
+            memset(far[s] + (2 * s + 1) * 17 % LINES * LINE, bits[2 * s + 1], LINE);
+        }
+        work = (oct__measure_work){ .from = far[0], .bytes = sizeof(far), .stride = sizeof(far[0]) };
+        assert_work(oct__measure_read__avx512[way], &work, sizeof(far), -1, 0);
+    }
+}
+
+static void test_copy(void **state)
+{
+    memory from, to;
+    (void)state;
+    for (size_t i = 0; i < sizeof(from.bytes); i++) {
+        from.bytes[i] = (uint8_t)(i * 31 + i / 256);
+    }
+    memset(to.bytes, 0, sizeof(to.bytes));
+    const oct__measure_work work = { .from = from.bytes, .to = to.bytes, .bytes = sizeof(from.bytes) };
+    assert_work(oct__measure_copy_cached__avx512, &work, 2.0 * sizeof(from.bytes), 1, 0);
+    assert_memory_equal(from.bytes, to.bytes, sizeof(from.bytes));
 }
 
 static void test_convert(void **state)
@@ -90,7 +118,8 @@ static void test_products(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_read), cmocka_unit_test(test_convert), cmocka_unit_test(test_multiply_add),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_read),
+        cmocka_unit_test(test_copy), cmocka_unit_test(test_convert), cmocka_unit_test(test_multiply_add),
                                         cmocka_unit_test(test_products) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
