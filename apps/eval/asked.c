@@ -53,13 +53,15 @@ static oct_status read_task(eval_session *s, const char *item, size_t n, oct_err
 {
     const eval_task_kind *const kind = eval_task_kind_find(item, n);
     if (is_item(item, n, "all")) {
-        s->all = s->tokens = s->greedy = true;
+        s->all = s->tokens = s->greedy = s->inside = true;
     } else if (is_item(item, n, "tokens")) {
         s->tokens = true;
     } else if (is_item(item, n, "greedy")) {
         s->greedy = true;
+    } else if (is_item(item, n, "inside")) {
+        s->inside = true;
     } else if (kind == NULL) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "--tasks: '%.*s' is none of tokens greedy hellaswag truthfulqa needle recall copy lookup gsm8k all",
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "--tasks: '%.*s' is none of tokens greedy inside hellaswag truthfulqa needle recall copy lookup gsm8k all",
                               (int)(n < 40 ? n : 40), item);
     }
     for (uint32_t i = 0; kind != NULL && i < s->n_kinds; i++) {
@@ -112,7 +114,7 @@ oct_status eval_session_asked(eval_session *s, oct_error *error)
 
 const char *eval_form_of(const char *path)
 {
-    static const char *const forms[] = { "md", "json" };
+    static const char *const forms[] = { "html", "md", "json" };
     const char *const point = strrchr(path, '.');
     for (size_t i = 0; point != NULL && point != path && i < sizeof(forms) / sizeof(forms[0]); i++) {
         if (strcmp(point + 1, forms[i]) == 0) {

@@ -15,7 +15,7 @@ static const app_flag flags[] = {
     { "--kv-cache-dtype", "LIST", APP_TEXT, OPTION(formats), 0, 0, false,
       "caches to judge: names as of octavo run (--kv-cache-dtype or -ctk), K/V where they differ; a first f16 or bf16 is the base, else f16 is (" EVAL_DEFAULT_FORMATS ")" },
     { "--tasks", "LIST", APP_TEXT, OPTION(tasks), 0, 0, false,
-      "tokens, greedy, hellaswag, truthfulqa, needle, recall, copy, lookup, gsm8k, or all: what can be run of all of these (all)" },
+      "tokens, greedy, inside, hellaswag, truthfulqa, needle, recall, copy, lookup, gsm8k, or all: what can be run of all of these (all)" },
     { "-f, --file", "TEXT", APP_TEXTS, OPTION(texts), 0, 0, false,
       "a text to judge tokens on; may be given several times; built-in: a chronicle that Octavo makes itself, so that no model has read it (built-in)" },
     { "-o, --output-format", EVAL_FORMS, APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (md)" },

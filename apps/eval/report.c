@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/eval/inside.h"
 #include "apps/eval/result.h"
 #include "apps/table.h"
 
@@ -372,6 +373,13 @@ void eval_report_markdown(const eval_result *r, app_text *text)
         }
         for (uint32_t t = 0; t < pass->n_tasks; t++) {
             add_task(r, &pass->tasks[t], text);
+        }
+        if (pass->inside != NULL) {
+            const char *names[EVAL_MAX_FORMATS];
+            for (uint32_t f = 0; f < r->n_formats; f++) {
+                names[f] = r->formats[f].label;
+            }
+            eval_inside_markdown(pass->inside, names, text);
         }
     }
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/eval/inside.h"
 #include "apps/eval/result_shape.h"
 
 enum { DIGITS = 6, RAW_DIGITS = 17 };
@@ -93,6 +94,13 @@ static void add_value(const writer *w, const eval_field *field, const void *reco
         app_text_add(text, "]");
         break;
     case EVAL_RECORD: add_record(w, field->of, at, depth); break;
+    case EVAL_INSIDE:
+        if (*(struct eval_inside *const *)(const void *)at == NULL) {
+            app_text_add(text, "null");
+        } else {
+            eval_inside_json(*(struct eval_inside *const *)(const void *)at, w->raw, text);
+        }
+        break;
     case EVAL_RECORDS: case EVAL_NUMBERS: add_array(w, field, record, at, depth); break;
     }
 }
@@ -132,6 +140,8 @@ static void free_record(const eval_result *result, const eval_shape *shape, void
         const bool is_array = field->kind == EVAL_RECORDS || field->kind == EVAL_NUMBERS;
         if (field->kind == EVAL_TEXT) {
             free(*(char **)(void *)at);
+        } else if (field->kind == EVAL_INSIDE) {
+            eval_inside_free(*(struct eval_inside **)(void *)at);
         } else if (field->kind == EVAL_RECORD) {
             free_record(result, field->of, at);
         } else if (is_array) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/eval/inside.h"
 #include "apps/eval/result_shape.h"
 #include "host/error.h"
 
@@ -147,6 +148,8 @@ static oct_status read_value(const reader *r, const eval_shape *shape, const eva
     }
     case EVAL_RECORD:
         return read_record(r, field->of, json, at);
+    case EVAL_INSIDE:
+        return json_is_null(json) ? OCT_OK : eval_inside_read(json, (struct eval_inside **)at, r->error);
     case EVAL_RECORDS: case EVAL_NUMBERS:
         return read_array(r, shape, field, json, record);
     case EVAL_I8: case EVAL_I32: case EVAL_U32: case EVAL_I64: case EVAL_U64:

@@ -208,6 +208,7 @@ static const eval_field pass_fields[] = {
     INLINE(eval_pass, texts, text, EVAL_MAX_TEXTS, n_texts),
     RECORD(eval_pass, greedy, greedy),
     INLINE(eval_pass, tasks, task, EVAL_MAX_TASKS, n_tasks),
+    PLAIN(eval_pass, EVAL_INSIDE, inside),
 };
 SHAPE(pass, eval_pass, false);
 

@@ -15,7 +15,8 @@ typedef enum eval_kind {
     EVAL_RANGE,      /* eval_interval: [low, high] */
     EVAL_RECORD,     /* one struct of shape `of` */
     EVAL_RECORDS,    /* an array of them */
-    EVAL_NUMBERS     /* an array of uint32_t */
+    EVAL_NUMBERS,    /* an array of uint32_t */
+    EVAL_INSIDE      /* struct eval_inside *, or NULL: inside.h has its JSON */
 } eval_kind;
 
 /* How many an array has. */

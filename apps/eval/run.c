@@ -17,9 +17,14 @@ oct_status eval_run_keep(const eval_run *run, oct_error *error)
     return status == OCT_OK ? eval_run_check(error) : status;
 }
 
-oct_status eval_run_open(const eval_run *run, uint32_t format, const eval_engine_size *size, octe_engine **engine, oct_error *error)
+octe_kv_config eval_run_config(const eval_run *run, uint32_t format)
 {
     const compare_format *const f = &run->formats[format];
+    return (octe_kv_config){ .k = f->k, .v = f->v, .page_size = run->page_size, .scales = compare_format_needs_scales(f) ? compare_scales_of(run->scales, f) : NULL };
+}
+
+oct_status eval_run_open(const eval_run *run, uint32_t format, const eval_engine_size *size, octe_engine **engine, oct_error *error)
+{
     octe_engine_options options;
     octe_engine_options_init(&options);
     options.n_threads = run->n_threads;
@@ -29,7 +34,7 @@ oct_status eval_run_open(const eval_run *run, uint32_t format, const eval_engine
     options.max_step_logits = size->step_logits;
     options.pool_tokens = size->pool_tokens;
     options.rates = run->rates;
-    options.kv = (octe_kv_config){ .k = f->k, .v = f->v, .page_size = run->page_size, .scales = compare_format_needs_scales(f) ? compare_scales_of(run->scales, f) : NULL };
+    options.kv = eval_run_config(run, format);
     return octe_engine_open(run->model, &options, engine, error);
 }
 

@@ -30,6 +30,9 @@ oct_status eval_run_keep(const eval_run *run, oct_error *error);
 /* CANCELLED after Ctrl-C, else OK. */
 oct_status eval_run_check(oct_error *error);
 
+/* How a format keeps K and V here. */
+octe_kv_config eval_run_config(const eval_run *run, uint32_t format);
+
 /* Our engine under one format, for many sequences at once. */
 typedef struct eval_engine_size {
     uint32_t context_tokens, n_sequences, step_rows, step_logits;

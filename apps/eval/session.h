@@ -10,8 +10,8 @@
 
 #define EVAL_DEFAULT_FORMATS "f16,e4m3,i8+rot/e4m3,i8+rot/i8"
 #define EVAL_QUICK_FORMATS "f16,e4m3,i8+rot/i8"
-#define EVAL_FORMS "md|json"
-#define EVAL_ENDINGS ".md .json"
+#define EVAL_FORMS "html|md|json"
+#define EVAL_ENDINGS ".html .md .json"
 
 typedef struct eval_options {
     const char *model, *formats, *tasks, *form, *output, *f32_folder, *lengths, *folder, *partial, *rates_file;
@@ -28,7 +28,7 @@ typedef struct eval_session {
     /* What was asked. */
     compare_format formats[EVAL_MAX_FORMATS];
     uint32_t n_formats;
-    bool tokens, greedy, all;
+    bool tokens, greedy, inside, all;
     const eval_task_kind *kinds[EVAL_MAX_TASKS]; /* in the order they are run in */
     uint32_t n_kinds;
     eval_item_options items;
@@ -45,7 +45,7 @@ typedef struct eval_session {
     char partial[4096];                          /* "": nothing is kept */
     app_text asked;                              /* as of eval_partial_write */
     eval_result result;
-    double begun, kept_at, seconds_before;
+    double begun, kept_at, seconds_before, inside_done;
     bool is_kept;                                /* the partial file holds something of this session */
 } eval_session;
 
@@ -57,6 +57,15 @@ const char *eval_form_of(const char *path);
 
 /* That each output can be written: better known before minutes have passed. */
 oct_status eval_session_check_outputs(const eval_session *s, oct_error *error);
+
+/* prepare.c: model, vocabulary, texts and items. */
+oct_status eval_session_open(eval_session *s, oct_error *error);
+
+/* The empty result, and what a continuation must share. */
+oct_status eval_session_prepare(eval_session *s, oct_error *error);
+
+/* Whether a result that was read has the shape of the empty one. */
+bool eval_session_fits(const eval_session *s, const eval_result *read);
 
 /* Opens all, continues a partial result or begins, runs, concludes. Whatever it returns, what is done has been kept. */
 oct_status eval_session_run(eval_session *s, oct_error *error);
