@@ -18,11 +18,11 @@ typedef struct app_cache_flags {
 #define APP_CACHE_FLAGS(type)                                                                                                                        \
     { "--kv-cache-dtype", "NAME", APP_TEXT, APP_CACHE_FLAG(type, dtype), 0, 0, false,                                                                \
       "cache format: auto (= f16), bf16, f16, f32, fp8 (= fp8_e4m3), fp8_e4m3, fp8_e5m2, fp8_e4m3fnuz, fp8_per_token_head, "                         \
-      "int8_per_token_head, int8_rotated (auto)" },                                                                                                  \
+      "int8_per_token_head, int8_rotated, int8_v4 (auto)" },                                                                                         \
     { "-ctk, --cache-type-k", "TYPE", APP_TEXT, APP_CACHE_FLAG(type, k), 0, 0, false,                                                                \
       "format of K alone: f32, f16, bf16, e4m3, e4m3fnuz, e5m2 (scale 1; with :tensor, :layer, :head or :channel calibrated scales, with "           \
       ":token dynamic ones), i8, i8:channel; a suffix +rot keeps it rotated" },                                                                      \
-    { "-ctv, --cache-type-v", "TYPE", APP_TEXT, APP_CACHE_FLAG(type, v), 0, 0, false, "format of V alone, as -ctk" },                                \
+    { "-ctv, --cache-type-v", "TYPE", APP_TEXT, APP_CACHE_FLAG(type, v), 0, 0, false, "format of V alone, as -ctk; v4" },                              \
     { "--kv-scales", "FILE", APP_TEXT, APP_CACHE_FLAG(type, scales), 0, 0, false,                                                                    \
       "calibrated scales, as octavo calibrate writes and vLLM and SGLang read them; 8-bit floats of scale 1 become :layer" },                        \
     { "--k-scale", "X", APP_NUMBER, APP_CACHE_FLAG(type, k_scale), 1e-30, 1e30, false, "one scale for all of K instead of a file (an 8-bit float of scale 1 becomes :tensor)" }, \

@@ -24,6 +24,7 @@ static const row rows[] = {
     {"fp8_per_token_head", "e4m3fn:token", "e4m3fn:token"},
     {"int8_per_token_head", "i8:token", "i8:token"},
     {"int8_rotated", "i8:token+rot", "i8:token"},
+    {"int8_v4", "i8:token+rot", "v4+rot"},
 };
 
 enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -45,7 +46,7 @@ static const granularity granularities[] = {
 
 enum { N_GRANULARITIES = sizeof(granularities) / sizeof(granularities[0]) };
 
-#define FORMAT_NAMES "f32 f16 bf16 e4m3fn (e4m3) e4m3fnuz e5m2 i8, 8-bit ones with :tensor :layer :head :channel :token :token32, each with +rot"
+#define FORMAT_NAMES "f32 f16 bf16 e4m3fn (e4m3) e4m3fnuz e5m2 i8 v4 (V only), 8-bit ones with :tensor :layer :head :channel :token :token32, each with +rot"
 
 static uint32_t dtype_of(const char *name, size_t n)
 {
@@ -71,7 +72,7 @@ static bool parse(const char *name, oct_kv_format *format)
     if (dtype == 0) {
         return false;
     }
-    const bool wide = oct_dtype_size_bytes(dtype) > 1;
+    const bool wide = oct_dtype_size_bytes(dtype) != 1; /* or v4, whose scales are its own business */
     const char *suffix = name + n_dtype;
     size_t n_suffix = n - n_dtype;
     if (n_suffix == 0 && dtype == OCT_DTYPE_I8) {
@@ -147,7 +148,7 @@ oct_status octe_kv_config_from_name(const char *name, octe_kv_config *config, oc
                        : octe__report(error, OCT_INVALID_ARGUMENT, "octe_kv_config_from_name", NULL, "cache type '%s' is not built", name);
         }
     }
-    char known[192] = "", quoted[OCTE__QUOTE_SIZE];
+    char known[256] = "", quoted[OCTE__QUOTE_SIZE];
     for (int i = 0; i < N_ROWS; i++) {
         strncat(known, i > 0 ? " " : "", sizeof(known) - strlen(known) - 1);
         strncat(known, rows[i].name, sizeof(known) - strlen(known) - 1);

@@ -27,12 +27,12 @@ typedef struct octe_kv_config {
 } octe_kv_config;
 
 /* The names of --kv-cache-dtype: auto (f16) bf16 f16 f32 fp8 (= fp8_e4m3) fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz (8-bit floats of scale 1)
- * fp8_per_token_head int8_per_token_head int8_rotated (K rotated). Fills the whole config with defaults around the formats.
+ * fp8_per_token_head int8_per_token_head int8_rotated (K rotated) int8_v4 (K in i8, V in v4, both rotated). Fills the whole config with defaults around the formats.
  * INVALID_ARGUMENT lists the names. */
 oct_status octe_kv_config_from_name(const char *name, octe_kv_config *config, oct_error *error);
 
 /* One side, for -ctk/-ctv: f32 f16 bf16 e4m3 (= e4m3fn) e4m3fn e4m3fnuz e5m2 (scale 1), each 8-bit float also as NAME:layer, NAME:head,
- * NAME:tensor, NAME:channel (calibrated) and NAME:token (dynamic); i8 (= i8:token), i8:channel. A suffix "+rot" keeps it rotated: "i8+rot". */
+ * NAME:tensor, NAME:channel (calibrated) and NAME:token (dynamic); i8 (= i8:token), i8:channel, v4 (V only; 4 bits). A suffix "+rot" keeps it rotated: "i8+rot". */
 oct_status octe_kv_format_from_name(const char *name, oct_kv_format *format, oct_error *error);
 
 /* The inverse of octe_kv_format_from_name, as snprintf. */

@@ -136,9 +136,10 @@ static void pieces_of(const oct_kv_layer *l, int32_t page, piece pieces[4])
     const int64_t strides[2] = {l->k_page_stride, l->v_page_stride}, scale_strides[2] = {l->k_scale_page_stride, l->v_scale_page_stride};
     for (int side = 0; side < 2; side++) {
         const oct_kv_format *f = side == 0 ? &spec->k : &spec->v;
-        const size_t element = oct_dtype_size_bytes(f->dtype), scale = scales[side] != NULL ? oct_dtype_size_bytes(f->scale_dtype) : 0;
+        const size_t scale = scales[side] != NULL ? oct_dtype_size_bytes(f->scale_dtype) : 0;
         const size_t n = (size_t)spec->page_size * spec->heads;
-        pieces[2 * side] = (piece){(unsigned char *)values[side] + (size_t)page * (size_t)strides[side] * element, n * (side == 0 ? spec->dim_k : spec->dim_v) * element};
+        pieces[2 * side] = (piece){(unsigned char *)values[side] + (size_t)oct_dtype_bytes(f->dtype, (uint64_t)page * (uint64_t)strides[side]),
+                                  (size_t)oct_dtype_bytes(f->dtype, n * (side == 0 ? spec->dim_k : spec->dim_v))};
         pieces[2 * side + 1] = scale > 0 ? (piece){(unsigned char *)scales[side] + (size_t)page * (size_t)scale_strides[side] * scale, n * scale} : (piece){NULL, 0};
     }
 }

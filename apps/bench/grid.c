@@ -52,7 +52,7 @@ static uint32_t pick(uint32_t i, uint32_t axis, uint32_t n)
 
 static double bytes_of(const bench_problem *p)
 {
-    const double k = (double)p->dim_k * oct_dtype_size_bytes(p->k.dtype), v = (double)p->dim_v * oct_dtype_size_bytes(p->v.dtype);
+    const double k = (double)oct_dtype_bytes(p->k.dtype, p->dim_k), v = (double)oct_dtype_bytes(p->v.dtype, p->dim_v);
     return (double)p->batch * p->heads_kv * p->kv_len * (k + v);
 }
 

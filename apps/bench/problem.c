@@ -26,7 +26,7 @@ bench_op bench_op_from_name(const char *name, size_t n)
 static double token_bytes(const oct_kv_format *format, uint32_t dim)
 {
     const uint32_t scale = format->scale_mode == OCT_SCALE_TOKEN_HEAD ? oct_dtype_size_bytes(format->scale_dtype) : 0;
-    return (double)dim * oct_dtype_size_bytes(format->dtype) + scale;
+    return (double)oct_dtype_bytes(format->dtype, dim) + scale;
 }
 
 bench_amount bench_amount_of(const bench_problem *p)

@@ -182,7 +182,7 @@ static double slowest_against(const bench_contender *c, uint32_t begin, uint32_t
 
 static bool is_8_bit(const oct_kv_format *format)
 {
-    return oct_dtype_size_bytes(format->dtype) == 1;
+    return oct_dtype_size_bytes(format->dtype) <= 1; /* v4 has none */
 }
 
 /* The same problem with a bf16 cache, as far as it says something about 8 bits. */

@@ -193,8 +193,8 @@ static void copy_layer(const bench_rig *rig, oct_kv_layer *to)
 {
     const oct_kv_layer *const from = &rig->layers[0];
     const size_t n = (size_t)rig->n_pages;
-    memcpy(to->k, from->k, n * (size_t)from->k_page_stride * oct_dtype_size_bytes(from->spec.k.dtype));
-    memcpy(to->v, from->v, n * (size_t)from->v_page_stride * oct_dtype_size_bytes(from->spec.v.dtype));
+    memcpy(to->k, from->k, (size_t)oct_dtype_bytes(from->spec.k.dtype, n * (uint64_t)from->k_page_stride));
+    memcpy(to->v, from->v, (size_t)oct_dtype_bytes(from->spec.v.dtype, n * (uint64_t)from->v_page_stride));
     if (from->k_token_scale != NULL) {
         memcpy(to->k_token_scale, from->k_token_scale, n * (size_t)from->k_scale_page_stride * oct_dtype_size_bytes(from->spec.k.scale_dtype));
     }

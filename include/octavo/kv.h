@@ -18,7 +18,8 @@ typedef enum oct_dtype {
     OCT_DTYPE_E4M3FN = 4,     /* OCP: max 448, NaN 0x7F/0xFF */
     OCT_DTYPE_E4M3FNUZ = 5,   /* max 240, NaN 0x80 only, no negative zero */
     OCT_DTYPE_E5M2 = 6,       /* max 57344, has infinities; the write never stores one */
-    OCT_DTYPE_I8 = 7          /* -127..127 */
+    OCT_DTYPE_I8 = 7,         /* -127..127 */
+    OCT_DTYPE_V4 = 8          /* V only: 4 bits in blocks of 32 elements with an f16 scale each, 18 bytes; no scale mode, NHD and HND */
 } oct_dtype;
 
 /* How many numbers make up a scale. real value = byte * scale; the write divides by the same number. */
@@ -37,10 +38,14 @@ typedef enum oct_layout {
     OCT_LAYOUT_V5D = 2    /* K [page][head][dim/x][token][x], V [page][head][token/x][dim][x]; x = 16 bytes of elements */
 } oct_layout;
 
-/* Element size in bytes (0 for an unknown value), name ("e4m3fn") and back (0 when unknown). Any thread. */
+/* Element size in bytes (0 for an unknown value, and for v4, which has none), name ("e4m3fn") and back (0 when unknown). Any thread. */
 OCT_API uint32_t oct_dtype_size_bytes(uint32_t dtype);
 OCT_API const char *oct_dtype_name(uint32_t dtype);
 OCT_API uint32_t oct_dtype_from_name(const char *name);
+
+/* Bytes of n elements that lie together, a block's scales in v4 included. 0 for an unknown value, and where n elements of v4 are no whole blocks of
+ * 32. Any thread. */
+OCT_API uint64_t oct_dtype_bytes(uint32_t dtype, uint64_t n);
 
 /* How K or V is kept. A property of the pool: bytes of one format are never read as another. */
 typedef struct oct_kv_format {
@@ -56,13 +61,13 @@ typedef struct oct_kv_spec {
     uint32_t layout;      /* oct_layout */
     uint32_t heads;       /* KV heads, >= 1 */
     uint32_t dim_k;       /* multiple of 8, 16..512 */
-    uint32_t dim_v;
+    uint32_t dim_v;       /* the same; V in v4: a multiple of 32 */
     uint32_t page_size;   /* tokens, 1..1024 (V5D: a multiple of V's x) */
     oct_kv_format k;
     oct_kv_format v;
 } oct_kv_spec;
 
-/* OK when the spec is legal; else INVALID_ARGUMENT and the reason. Any thread. */
+/* OK when the spec is legal; else INVALID_ARGUMENT and the reason; UNSUPPORTED for K in v4. Any thread. */
 OCT_API oct_status oct_kv_spec_check(const oct_kv_spec *spec, oct_error *error);
 
 /* ---- one layer's pages ---------------------------------------------------------------------------------- */
@@ -71,6 +76,7 @@ OCT_API oct_status oct_kv_spec_check(const oct_kv_spec *spec, oct_error *error);
  * Strides are in elements of the tensor they belong to; a page's token t, head h starts at
  *   NHD, HND: base + page * page_stride + t * token_stride + h * head_stride, dim contiguous;
  *   V5D:      base + page * page_stride + h * head_stride, inner axes contiguous (token_stride is ignored).
+ * V in v4: strides are multiples of 32, since element i lies in the block of 18 bytes that is i / 32.
  * Dynamic scales: scale + page * scale_page_stride + t * heads + h, elements of spec.k/v.scale_dtype. */
 typedef struct oct_kv_layer {
     uint32_t struct_size;

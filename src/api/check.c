@@ -8,6 +8,7 @@
 #include "kv/spec.h"
 #include "number/dtype.h"
 #include "number/scale.h"
+#include "number/v4.h"
 
 bool oct__spec_equal(const oct_kv_spec *a, const oct_kv_spec *b)
 {
@@ -86,7 +87,7 @@ typedef struct side {
 
 static oct_status check_strides(const oct_kv_layer *layer, const side *s, const char *key, const char *where, oct_error *error)
 {
-    const uint32_t element_bytes = oct__dtype_size_bytes(s->format->dtype);
+    const uint32_t element_bytes = oct__dtype_align_bytes(s->format->dtype); /* v4: more than an element's */
     bool apart;
     if (layer->spec.layout == OCT_LAYOUT_V5D) {
         const oct__axis axes[] = { { layer->n_pages, s->page_stride }, { layer->spec.heads, s->head_stride } };
@@ -94,6 +95,12 @@ static oct_status check_strides(const oct_kv_layer *layer, const side *s, const 
     } else {
         const oct__axis axes[] = { { layer->n_pages, s->page_stride }, { layer->spec.page_size, s->token_stride }, { layer->spec.heads, s->head_stride } };
         apart = oct__axes_are_apart(axes, 3, s->dim, element_bytes);
+    }
+    const bool whole = (layer->n_pages <= 1 || s->page_stride % OCT__V4_BLOCK == 0) && (layer->spec.page_size <= 1 || s->token_stride % OCT__V4_BLOCK == 0) &&
+                       (layer->spec.heads <= 1 || s->head_stride % OCT__V4_BLOCK == 0);
+    if (s->format->dtype == OCT_DTYPE_V4 && !whole) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s: %c strides (page %" PRId64 ", token %" PRId64 ", head %" PRId64 ") must be multiples of %d: v4 lies in blocks",
+                              key, s->letter, s->page_stride, s->token_stride, s->head_stride, OCT__V4_BLOCK);
     }
     if (!apart) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s: %c strides (page %" PRId64 ", token %" PRId64 ", head %" PRId64 ") let vectors overlap or leave the address space",
@@ -150,7 +157,7 @@ static oct_status check_side(const oct_kv_layer *layer, const side *s, bool on_d
     if (layer->n_pages > 0 && s->base == NULL) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c is NULL", key, s->letter);
     }
-    if ((uintptr_t)s->base % oct__dtype_size_bytes(s->format->dtype) != 0) {
+    if ((uintptr_t)s->base % oct__dtype_align_bytes(s->format->dtype) != 0) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s.%c is not aligned to its elements of %s", key, s->letter, oct__dtype_name(s->format->dtype));
     }
     const oct_status status = check_strides(layer, s, key, where, error);

@@ -14,6 +14,7 @@
 #include "host/error.h"
 #include "kv/pool.h"
 #include "number/dtype.h"
+#include "number/v4.h"
 #include "plan/choose.h"
 #include "plan/explain.h"
 
@@ -22,6 +23,11 @@
 uint32_t oct_dtype_size_bytes(uint32_t dtype)
 {
     return oct__dtype_size_bytes(dtype);
+}
+
+uint64_t oct_dtype_bytes(uint32_t dtype, uint64_t n)
+{
+    return dtype == OCT_DTYPE_V4 && n % OCT__V4_BLOCK != 0 ? 0 : oct__dtype_bytes(dtype, n);
 }
 
 const char *oct_dtype_name(uint32_t dtype)

@@ -23,7 +23,7 @@ enum { HEADS_Q_MAX = 65536 };
 static bool is_operand_dtype(uint32_t dtype)
 {
     /* i8 needs a scale a vector, which q and out have no room for. */
-    return oct__dtype_is_valid(dtype) && dtype != OCT_DTYPE_I8;
+    return oct__dtype_is_valid(dtype) && dtype != OCT_DTYPE_I8 && dtype != OCT_DTYPE_V4;
 }
 
 static oct_status check_spec(const oct_attn_spec *spec, const char *where, oct_error *error)

@@ -26,7 +26,7 @@ static void load_vector(const oct_kv_layer *layer, bool is_k, int64_t page, uint
     const uint8_t *base = is_k ? layer->k : layer->v;
     if (layer->spec.layout != OCT_LAYOUT_V5D) {
         const int64_t at = is_k ? oct__k_index(layer, page, token, head, 0) : oct__v_index(layer, page, token, head, 0);
-        oct__row_to_f32(x, base + at * (int64_t)size, dtype, dim);
+        oct__row_to_f32(x, base + oct__element_at(dtype, at), dtype, dim);
         return;
     }
     uint8_t gathered[MAX_DIM * sizeof(float)];

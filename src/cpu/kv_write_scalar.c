@@ -2,6 +2,7 @@
  *   x      = source brought to f32; K turned by RoPE; rotated (Hadamard) where the destination keeps it rotated
  *   scale  = 1, the static scale, or the dynamic one of number/scale.h, which is stored beside the page
  *   byte_i = encode(x_i / scale), encode(x_i / scale_i) with channel scales; a true division, NaN kept
+ *   v4: each block of 32 with the dynamic scale that stands in it
  * The second destination starts from the same turned f32 vector and goes through its own rotation, scale and format.
  * Counts speak of args->layer only: what a token leaves there, over x as it meets the division (amax too), so that amax / largest
  * finite value is the scale a calibration wants. A NaN in a rotated vector has spread over its block by then and counts as often.
@@ -28,10 +29,12 @@ static void store_encoded(const oct_kv_layer *layer, bool is_k, int64_t page, ui
     const uint32_t dim = is_k ? layer->spec.dim_k : layer->spec.dim_v;
     const size_t size = oct__dtype_size_bytes(format->dtype);
     uint8_t *base = is_k ? layer->k : layer->v;
-    /* Elements that stay together: the whole vector, a V5D chunk of K, single elements of V in V5D. */
-    uint32_t run = dim;
-    if (layer->spec.layout == OCT_LAYOUT_V5D) {
-        run = is_k ? oct__v5d_x(format->dtype) : 1;
+    /* Elements that stay together in V5D: a chunk of K, single elements of V. Else it is the whole vector. */
+    const uint32_t run = is_k ? oct__v5d_x(format->dtype) : 1;
+    if (layer->spec.layout != OCT_LAYOUT_V5D) {
+        const int64_t at = is_k ? oct__k_index(layer, page, token, head, 0) : oct__v_index(layer, page, token, head, 0);
+        memcpy(base + oct__element_at(format->dtype, at), encoded, (size_t)oct__dtype_bytes(format->dtype, dim));
+        return;
     }
     for (uint32_t d = 0; d < dim; d += run) {
         const int64_t at = is_k ? oct__k_index(layer, page, token, head, d) : oct__v_index(layer, page, token, head, d);

@@ -4,7 +4,14 @@
 
 #include <stdint.h>
 
+#include "number/v4.h"
 #include "octavo/kv.h"
+
+/* Bytes before element `index` of a tensor; v4 asks for the first element of a block only. */
+static inline int64_t oct__element_at(uint32_t dtype, int64_t index)
+{
+    return dtype == OCT_DTYPE_V4 ? oct__v4_block_at(index) : index * (dtype >= OCT_DTYPE_E4M3FN ? 1 : dtype == OCT_DTYPE_F32 ? 4 : 2);
+}
 
 /* Elements in one V5D chunk: 16 bytes. Inline and without a table, since kernels ask for every index. */
 static inline uint32_t oct__v5d_x(uint32_t dtype) { return dtype >= OCT_DTYPE_E4M3FN ? 16 : dtype == OCT_DTYPE_F32 ? 4 : 8; }

@@ -17,13 +17,15 @@ struct oct__convert_count {
 };
 
 /* dst[i] = the exact value of src[i], without any scale. src: n elements of `dtype`, at any alignment. dst and src do
- * not overlap (f32 may be converted in place). False, and dst untouched, when dtype is unknown. */
+ * not overlap (f32 may be converted in place). Of v4 n is a multiple of 32, and its blocks' scales are in the values. False, and dst
+ * untouched, when dtype is unknown or n is no such multiple. */
 bool oct__row_to_f32(float *dst, const void *src, uint32_t dtype, size_t n);
 
 /* dst[i] = round_to_nearest_even_saturating(src[i] / scale) in `dtype`. The scale is finite and > 0 (the caller has
  * asked oct__scale_is_valid), or the NaN of an i8 row that holds a NaN (scale.h): all its bytes are 0. Pass 1 for
  * formats without a scale: division by 1 changes nothing. dst: n elements, at any alignment; no overlap (f32 may be
- * converted in place). count: added to, or NULL. False, and dst and count untouched, when dtype is unknown. */
+ * converted in place). v4 makes a scale for each block of 32 (scale.h, as for i8 in f16), and `scale` is not looked at. count: added to, or NULL.
+ * False, and dst and count untouched, when dtype is unknown, or n no multiple of 32 for v4. */
 bool oct__row_from_f32(void *dst, uint32_t dtype, const float *src, size_t n, float scale,
                        struct oct__convert_count *count);
 

@@ -24,6 +24,7 @@ static const struct format formats[OCT__DTYPE_LAST + 1] = {
     [OCT_DTYPE_E4M3FNUZ] = {"e4m3fnuz", 8, OCT__E4M3FNUZ_MAX_F32, OCT__E4M3FNUZ_SATURATES_FROM_BITS, true, false},
     [OCT_DTYPE_E5M2] = {"e5m2", 8, OCT__E5M2_MAX_F32, OCT__E5M2_SATURATES_FROM_BITS, true, true},
     [OCT_DTYPE_I8] = {"i8", 8, OCT__I8_MAX_F32, OCT__I8_SATURATES_FROM_BITS, false, false},
+    [OCT_DTYPE_V4] = {"v4", 4, OCT__V4_MAX_F32, OCT__I8_SATURATES_FROM_BITS, false, false},
 };
 
 /* Row 0 answers for every unknown format, so that no caller needs a branch for it. */
@@ -45,6 +46,17 @@ uint32_t oct__dtype_bits(uint32_t dtype)
 uint32_t oct__dtype_size_bytes(uint32_t dtype)
 {
     return format_of(dtype)->bits / 8;
+}
+
+uint64_t oct__dtype_bytes(uint32_t dtype, uint64_t n)
+{
+    return dtype == OCT_DTYPE_V4 ? n / OCT__V4_BLOCK * OCT__V4_BLOCK_BYTES : n * oct__dtype_size_bytes(dtype);
+}
+
+uint32_t oct__dtype_align_bytes(uint32_t dtype)
+{
+    const uint32_t size = oct__dtype_size_bytes(dtype);
+    return dtype == OCT_DTYPE_V4 ? 2 : size > 0 ? size : 1;
 }
 
 bool oct__dtype_is_8bit(uint32_t dtype)

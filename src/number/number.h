@@ -8,6 +8,7 @@
  *   x = oct__F_to_f32(F)         exact
  *   OCT__F_MAX_F32               the largest finite value
  *   OCT__F_SATURATES_FROM_BITS   binary32 bits of the least |x| that rounds beyond it
+ * v4 (v4.h) has no code of a single value: its elements come in blocks with a scale.
  * and the _bits forms of both (float_bits.h says when). oct__f32_divide divides a value by its scale.
  *
  * All of it is integer arithmetic: it depends neither on the rounding mode nor on flush-to-zero
@@ -24,5 +25,6 @@
 #include "f16.h"
 #include "float_bits.h"
 #include "i8.h"
+#include "v4.h"
 
 #endif

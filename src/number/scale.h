@@ -11,6 +11,7 @@
  * Infinity in the vector: it takes no part in amax, or the finite elements would all become 0; it saturates to the
  * largest code, so it reads back as +-amax (as +-largest * OCT__SCALE_FLOOR in a vector with nothing else) and is
  * counted as saturated by oct__row_from_f32.
+ * v4 makes one so of every block of 32, as i8 in f16, and the codes are those nearest to the i8 (v4.h).
  * NaN in the vector, formats with a NaN code: it takes no part in amax and stays a NaN in its byte.
  *
  * Threads: no state; any thread. The inline part also compiles for devices. */

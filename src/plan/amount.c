@@ -132,7 +132,7 @@ void oct__tally_tile(oct__tally *tally, const oct_attn_spec *spec, const oct__co
 
 static double token_bytes(const oct_kv_format *format, uint32_t dim)
 {
-    double bytes = (double)dim * oct_dtype_size_bytes(format->dtype);
+    double bytes = (double)oct_dtype_bytes(format->dtype, dim);
     if (format->scale_mode == OCT_SCALE_TOKEN_HEAD) {
         bytes += oct_dtype_size_bytes(format->scale_dtype);
     }

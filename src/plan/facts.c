@@ -43,7 +43,7 @@ const char *oct__device_name(oct__device device)
 void oct__fact_value_text(oct__fact fact, uint64_t value, char *text, size_t size)
 {
     const bool is_dtype = fact == OCT__FACT_K_DTYPE || fact == OCT__FACT_V_DTYPE || fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_SRC_DTYPE;
-    if (is_dtype && value <= UINT32_MAX && oct_dtype_size_bytes((uint32_t)value) > 0) {
+    if (is_dtype && value <= UINT32_MAX && oct_dtype_name((uint32_t)value) != NULL) {
         snprintf(text, size, "%s", oct_dtype_name((uint32_t)value));
     } else {
         snprintf(text, size, "%" PRIu64, value);

@@ -37,6 +37,8 @@ typedef struct oct__gate {
 
 /* Sets for IN of the facts prob.k_dtype and prob.v_dtype. */
 #define OCT__DTYPES_8BIT (1u << OCT_DTYPE_E4M3FN | 1u << OCT_DTYPE_E4M3FNUZ | 1u << OCT_DTYPE_E5M2 | 1u << OCT_DTYPE_I8)
+/* Formats whose elements have bytes of their own: all but v4, whose blocks a kernel has to know. */
+#define OCT__DTYPES_WHOLE (1u << OCT_DTYPE_F32 | OCT__DTYPES_16BIT | OCT__DTYPES_8BIT)
 #define OCT__DTYPES_16BIT (1u << OCT_DTYPE_F16 | 1u << OCT_DTYPE_BF16)
 
 /* ---- cost ------------------------------------------------------------------------------------------------ */

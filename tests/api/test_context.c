@@ -297,7 +297,14 @@ static void formats_have_sizes_and_names(void **state)
         assert_int_equal(oct_dtype_from_name(cases[i].name), cases[i].dtype);
     }
     assert_int_equal(oct_dtype_size_bytes(0), 0);
-    assert_int_equal(oct_dtype_size_bytes(8), 0);
+    assert_int_equal(oct_dtype_size_bytes(OCT_DTYPE_V4), 0);
+    assert_int_equal(oct_dtype_size_bytes(9), 0);
+    assert_int_equal(oct_dtype_bytes(OCT_DTYPE_V4, 96), 54);
+    assert_int_equal(oct_dtype_bytes(OCT_DTYPE_V4, 48), 0); /* half a block */
+    assert_int_equal(oct_dtype_bytes(OCT_DTYPE_BF16, 48), 96);
+    assert_int_equal(oct_dtype_bytes(9, 32), 0);
+    assert_string_equal(oct_dtype_name(OCT_DTYPE_V4), "v4");
+    assert_int_equal(oct_dtype_from_name("v4"), OCT_DTYPE_V4);
     assert_int_equal(oct_dtype_from_name("E4M3FN"), 0);
     assert_int_equal(oct_dtype_from_name("fp8"), 0);
     assert_int_equal(oct_dtype_from_name(NULL), 0);

@@ -265,11 +265,43 @@ static void both_destinations_are_written_at_once(void **state)
     }
 }
 
+/* V in v4: strides of whole blocks where an axis has more than one point, and the alignment of a block's scale. */
+static void layers_in_4_bits(void **state)
+{
+    static uint16_t k[2 * 4 * 3 * 32], v[2 * 4 * 3 * 64 / 32 * 9 + 9];
+    static const float source[3 * 64] = { 0.5f };
+    static const int32_t slot = 1;
+    const oct_kv_spec spec = { sizeof(spec), OCT_LAYOUT_NHD, 3, 32, 64, 4, { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 }, { OCT_DTYPE_V4, OCT_SCALE_NONE, 0, 1 } };
+    oct_kv_layer layer;
+    oct_kv_write_args args = { .struct_size = sizeof(args), .checked = 1, .layer = &layer, .slots = &slot, .n_tokens = 1, .src_dtype = OCT_DTYPE_F32, .k = source, .v = source,
+                               .k_token_stride = 96, .k_head_stride = 32, .v_token_stride = 192, .v_head_stride = 64 };
+    (void)state;
+    assert_int_equal(oct_kv_layer_init(&layer, &spec, 2, NULL), OCT_OK);
+    layer.k = k;
+    layer.v = v;
+    assert_int_equal(oct_kv_write(context, &args), OCT_OK);
+#define REFUSED_V4(change, undo, words)                                     \
+    change;                                                                 \
+    assert_int_equal(oct_kv_write(context, &args), OCT_INVALID_ARGUMENT);   \
+    assert_non_null(strstr(logged, words));                                 \
+    undo
+    REFUSED_V4(layer.v_token_stride += 16, layer.v_token_stride -= 16, "args.layer: v strides (page 768, token 208, head 64) must be multiples of 32: v4 lies in blocks");
+    REFUSED_V4(layer.v_head_stride = 72, layer.v_head_stride = 64, "head 72) must be multiples of 32");
+    REFUSED_V4(layer.v_page_stride = 769, layer.v_page_stride = 768, "(page 769,");
+    REFUSED_V4(layer.v_head_stride = 32, layer.v_head_stride = 64, "let vectors overlap");
+    REFUSED_V4(layer.v = (uint8_t *)v + 1, layer.v = v, "args.layer.v is not aligned to its elements of v4");
+    REFUSED_V4(layer.v_token_scale = v, layer.v_token_scale = NULL, "args.layer.v_token_scale is given, but scale mode none does not read it");
+#undef REFUSED_V4
+    layer.v_page_stride += 32; /* room between pages */
+    assert_int_equal(oct_kv_write(context, &args), OCT_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_and_sources),
         cmocka_unit_test(slots_past_the_pool),
+        cmocka_unit_test(layers_in_4_bits),
         cmocka_unit_test(layers),
         cmocka_unit_test(rope),
         cmocka_unit_test(counts),

@@ -15,7 +15,7 @@ def words_of(tree):
     return [tree] if isinstance(tree, str) else []
 
 
-@pytest.mark.parametrize("name", ["f16", "fp8", "fp8_e5m2", "fp8_e4m3fnuz", "int8_per_token_head", "int8_rotated"])
+@pytest.mark.parametrize("name", ["f16", "fp8", "fp8_e5m2", "fp8_e4m3fnuz", "int8_per_token_head", "int8_rotated", "int8_v4"])
 def test_json(octavo, tiny, tiny_window, name):
     plain = json.loads(octavo("explain", "-m", tiny, "--kv-cache-dtype", name, "-o", "json").out)
     assert plain["architecture"] == "llama" and plain["attn_window"] is None and plain["window_tokens"] == 0

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-NAMES = "auto bf16 f16 f32 fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_per_token_head int8_per_token_head int8_rotated".split()
+NAMES = "auto bf16 f16 f32 fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_per_token_head int8_per_token_head int8_rotated int8_v4".split()
 PROMPT = "In the autumn of the year 211 the clerk counted"
 
 

@@ -111,7 +111,7 @@ def test_every_flag_of_the_issue_is_there(octavo):
     text = octavo("help", "run").out
     for flag in ["-m", "-p", "-n", "-ctk", "-ctv", "--kv-cache-dtype", "--block-size", "-c", "-t", "--temp", "--top-k", "--top-p", "--min-p", "--seed", "--ignore-eos"]:
         assert f"{flag}, " in text or f" {flag}\n" in text or f"{flag} " in text, flag
-    for name in "auto bf16 f16 fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_per_token_head int8_per_token_head int8_rotated".split():
+    for name in "auto bf16 f16 fp8 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_per_token_head int8_per_token_head int8_rotated int8_v4".split():
         assert name in text
 
 

@@ -284,6 +284,7 @@ static void capacity(void **state)
         uint64_t one_layer;   /* bytes of a token in one layer: 2 sides x 32 dims, 1 head */
     } formats[] = {
         {"f32", 256}, {"auto", 128}, {"bf16", 128}, {"fp8", 64}, {"fp8_e5m2", 64}, {"fp8_per_token_head", 68}, {"int8_per_token_head", 68}, {"int8_rotated", 68},
+        {"int8_v4", 34 + 18},
     };
     oct_error error = OCT_ERROR_INIT;
     octe_model *model;

@@ -23,8 +23,8 @@ static void refuses_each_wrong_field_with_its_name_and_value(void **state)
         {offsetof(oct_kv_spec, dim_v), 520, "spec.dim_v is 520; must be a multiple of 8 from 16 to 512"},
         {offsetof(oct_kv_spec, page_size), 0, "spec.page_size is 0; must be from 1 to 1024 tokens"},
         {offsetof(oct_kv_spec, page_size), 1025, "spec.page_size is 1025; must be from 1 to 1024 tokens"},
-        {offsetof(oct_kv_spec, k.dtype), 0, "spec.k.dtype is 0; must be an oct_dtype, 1 (f32) to 7 (i8)"},
-        {offsetof(oct_kv_spec, v.dtype), 8, "spec.v.dtype is 8; must be an oct_dtype, 1 (f32) to 7 (i8)"},
+        {offsetof(oct_kv_spec, k.dtype), 0, "spec.k.dtype is 0; must be an oct_dtype, 1 (f32) to 8 (v4)"},
+        {offsetof(oct_kv_spec, v.dtype), 9, "spec.v.dtype is 9; must be an oct_dtype, 1 (f32) to 8 (v4)"},
         {offsetof(oct_kv_spec, k.scale_mode), 6, "spec.k.scale_mode is 6; must be an oct_scale_mode, 0 (none) to 5 (channel)"},
         {offsetof(oct_kv_spec, k.scale_dtype), OCT_DTYPE_F32, "spec.k.scale_dtype is 1; must be 0 unless scale_mode is 4 (token_head)"},
         {offsetof(oct_kv_spec, v.scale_mode), OCT_SCALE_TOKEN_HEAD,
@@ -74,6 +74,9 @@ static void takes_exactly_the_legal_formats(void **state)
                     case OCT_DTYPE_I8:
                         ok = mode == OCT_SCALE_TOKEN_HEAD || mode == OCT_SCALE_CHANNEL;
                         break;
+                    case OCT_DTYPE_V4:
+                        ok = mode == OCT_SCALE_NONE;
+                        break;
                     default:
                         break;
                     }
@@ -82,15 +85,15 @@ static void takes_exactly_the_legal_formats(void **state)
                     format.rotated = rotated;
                     oct_kv_spec as_k = spec_of(OCT_LAYOUT_HND, 1, 64, 64, 5, format, BF16);
                     oct_kv_spec as_v = spec_of(OCT_LAYOUT_HND, 1, 64, 64, 5, BF16, format);
-                    assert_int_equal(oct_kv_spec_check(&as_k, NULL), ok ? OCT_OK : OCT_INVALID_ARGUMENT);
+                    assert_int_equal(oct_kv_spec_check(&as_k, NULL), dtype == OCT_DTYPE_V4 ? OCT_UNSUPPORTED : ok ? OCT_OK : OCT_INVALID_ARGUMENT);
                     assert_int_equal(oct_kv_spec_check(&as_v, NULL), ok ? OCT_OK : OCT_INVALID_ARGUMENT);
                     legal += ok;
                 }
             }
         }
     }
-    /* 3 wide formats x 1, 3 float formats x (5 + token_head in 2), i8 x (1 + 2); each plain and rotated. */
-    assert_int_equal(legal, 2 * (3 + 3 * 7 + 3));
+    /* 3 wide formats x 1, 3 float formats x (5 + token_head in 2), i8 x (1 + 2), v4 x 1; each plain and rotated. */
+    assert_int_equal(legal, 2 * (3 + 3 * 7 + 3 + 1));
 }
 
 static void names_the_scale_mode_that_a_format_cannot_have(void **state)
@@ -104,6 +107,39 @@ static void names_the_scale_mode_that_a_format_cannot_have(void **state)
     spec.v = format_of(OCT_DTYPE_I8, OCT_SCALE_LAYER, 0);
     assert_int_equal(oct_kv_spec_check(&spec, &error), OCT_INVALID_ARGUMENT);
     assert_string_equal(error.text, "spec.v.scale_mode is 2; must be 4 (token_head) or 5 (channel) with dtype i8");
+}
+
+static void v4_is_for_v_in_whole_blocks(void **state)
+{
+    const oct_kv_format v4 = {OCT_DTYPE_V4, OCT_SCALE_NONE, 0, 1}, i8 = {OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16, 1};
+    oct_error error = OCT_ERROR_INIT;
+    oct_kv_layer layer;
+    (void)state;
+    for (uint32_t dim = 16; dim <= 512; dim += 8) {
+        oct_kv_spec spec = spec_of(OCT_LAYOUT_NHD, 3, 64, dim, 16, i8, v4);
+        assert_int_equal(oct_kv_spec_check(&spec, NULL), dim % 32 == 0 ? OCT_OK : OCT_INVALID_ARGUMENT);
+        spec.layout = OCT_LAYOUT_HND;
+        assert_int_equal(oct_kv_spec_check(&spec, &error), dim % 32 == 0 ? OCT_OK : OCT_INVALID_ARGUMENT);
+        spec.layout = OCT_LAYOUT_V5D;
+        assert_int_equal(oct_kv_spec_check(&spec, NULL), OCT_INVALID_ARGUMENT);
+    }
+    assert_string_equal(error.text, "spec.dim_v is 504; must be a multiple of 32 with V in v4");
+    oct_kv_spec spec = spec_of(OCT_LAYOUT_V5D, 3, 64, 64, 16, i8, v4);
+    assert_int_equal(oct_kv_spec_check(&spec, &error), OCT_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "spec.layout is 2 (V5D); must be 0 (NHD) or 1 (HND) with V in v4, whose blocks are dims of one token");
+    spec.layout = OCT_LAYOUT_NHD;
+    /* 16 tokens x 3 heads: K 64 bytes and a scale of 2, V two blocks of 18 */
+    assert_int_equal(oct_kv_page_bytes(&spec), 16 * 3 * (64 + 2 + 2 * 18));
+    assert_int_equal(oct_kv_layer_init(&layer, &spec, 4, NULL), OCT_OK);
+    assert_int_equal(layer.v_page_stride, 16 * 3 * 64);
+    spec.v.scale_mode = OCT_SCALE_LAYER;
+    assert_int_equal(oct_kv_spec_check(&spec, &error), OCT_INVALID_ARGUMENT);
+    assert_string_equal(error.text, "spec.v.scale_mode is 2; must be 0 (none) with dtype v4: its scales lie among its elements");
+    spec.v = i8;
+    spec.k = v4;
+    assert_int_equal(oct_kv_spec_check(&spec, &error), OCT_UNSUPPORTED);
+    assert_string_equal(error.text,
+                        "spec.k.dtype is 8 (v4); K is not kept in 4 bits: what it cost models was a KL divergence of 0.046 and more, five times all of e4m3's");
 }
 
 static void takes_every_dim_and_page_size_in_range(void **state)
@@ -245,6 +281,7 @@ int main(void)
         cmocka_unit_test(refuses_each_wrong_field_with_its_name_and_value),
         cmocka_unit_test(takes_exactly_the_legal_formats),
         cmocka_unit_test(names_the_scale_mode_that_a_format_cannot_have),
+        cmocka_unit_test(v4_is_for_v_in_whole_blocks),
         cmocka_unit_test(takes_every_dim_and_page_size_in_range),
         cmocka_unit_test(v5d_wants_whole_chunks),
         cmocka_unit_test(page_bytes_are_exact),

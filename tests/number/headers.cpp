@@ -17,5 +17,6 @@ float through_all(float x)
            through<int8_t, oct__i8_from_f32, oct__i8_to_f32>(x) +
            through<uint16_t, oct__bf16_from_f32, oct__bf16_to_f32>(x) +
            through<uint16_t, oct__f16_from_f32, oct__f16_to_f32>(x) +
+           (float)oct__v4_number(oct__v4_code(oct__i8_from_f32(x))) +
            oct__f16_to_f32(oct__scale_to_f16(oct__scale_from_amax(x, OCT__E4M3FN_MAX_F32)));
 }

@@ -241,9 +241,9 @@ static void dtype_facts_agree_with_the_formats(void **state)
         {1, 32, FLT_MAX, "f32", true, true},         {2, 16, 65504.0f, "f16", true, true},
         {3, 16, 0x1.FEp127f, "bf16", true, true},    {4, 8, 448.0f, "e4m3fn", true, false},
         {5, 8, 240.0f, "e4m3fnuz", true, false},     {6, 8, 57344.0f, "e5m2", true, true},
-        {7, 8, 127.0f, "i8", false, false},
+        {7, 8, 127.0f, "i8", false, false},           {8, 4, 124.0f, "v4", false, false},
     };
-    static const uint32_t unknown[] = {0, 8, 255, UINT32_MAX};
+    static const uint32_t unknown[] = {0, 9, 255, UINT32_MAX};
     static const char *const foreign[] = {"", "e4m3", "E5M2", "f32 ", "fp8_e4m3", "int8"};
     (void)state;
     assert_int_equal(sizeof rows / sizeof rows[0], OCT__DTYPE_LAST);
@@ -253,6 +253,8 @@ static void dtype_facts_agree_with_the_formats(void **state)
         assert_true(oct__dtype_is_valid(d));
         assert_int_equal(oct__dtype_bits(d), rows[i].bits);
         assert_int_equal(oct__dtype_size_bytes(d), rows[i].bits / 8);
+        assert_int_equal(oct__dtype_bytes(d, 96), d == OCT_DTYPE_V4 ? 54 : 96 * rows[i].bits / 8);
+        assert_int_equal(oct__dtype_align_bytes(d), d == OCT_DTYPE_V4 ? 2 : rows[i].bits / 8);
         assert_int_equal(oct__dtype_is_8bit(d), rows[i].bits == 8);
         assert_true(oct__dtype_max_f32(d) == rows[i].max);
         assert_string_equal(oct__dtype_name(d), rows[i].name);

@@ -36,6 +36,12 @@ int64_t oracle_scale_address(const oct_kv_layer *layer, oracle_which which, int6
     return page * (which == ORACLE_K ? layer->k_scale_page_stride : layer->v_scale_page_stride) + (int64_t)token * layer->spec.heads + head;
 }
 
+/* The block of V in v4 that holds a dim: its scale, and then the codes. */
+static unsigned char *block_of(const oct_kv_layer *layer, int64_t page, uint32_t token, uint32_t head, uint32_t dim)
+{
+    return (unsigned char *)layer->v + oracle_address(layer, ORACLE_V, page, token, head, dim) / 32 * 18;
+}
+
 double oracle_scale(const oct_kv_layer *layer, oracle_which which, int64_t page, uint32_t token, uint32_t head, uint32_t dim)
 {
     const oct_kv_format *format = oracle_format(layer, which);
@@ -48,8 +54,16 @@ double oracle_scale(const oct_kv_layer *layer, oracle_which which, int64_t page,
     case OCT_SCALE_TOKEN_HEAD:
         return oracle_decode(format->scale_dtype, which == ORACLE_K ? layer->k_token_scale : layer->v_token_scale,
                              oracle_scale_address(layer, which, page, token, head));
-    default: return 1.0;
+    default:
+        if (format->dtype == OCT_DTYPE_V4)
+            return oracle_decode(OCT_DTYPE_F16, block_of(layer, page, token, head, dim), 0);
+        return 1.0;
     }
+}
+
+void oracle_put_block_scale(const oct_kv_layer *layer, int64_t page, uint32_t token, uint32_t head, uint32_t dim, double scale)
+{
+    oracle_put_code(OCT_DTYPE_F16, block_of(layer, page, token, head, dim), 0, oracle_encode(OCT_DTYPE_F16, scale));
 }
 
 void oracle_vector(const oct_kv_layer *layer, oracle_which which, int64_t page, uint32_t token, uint32_t head, double *x)
@@ -153,6 +167,7 @@ static int rounds_beyond_max(uint32_t dtype, double y)
         return 0;
     if (isinf(y))
         return 1;
+    dtype = dtype == OCT_DTYPE_V4 ? (uint32_t)OCT_DTYPE_I8 : dtype;
     if (fabs(y) <= oracle_max(dtype) || dtype == OCT_DTYPE_F32)
         return 0;
     const uint32_t last = oracle_encode(dtype, oracle_max(dtype));
@@ -184,6 +199,18 @@ int64_t oracle_check_written(const oct_kv_layer *layer, oracle_which which, int6
     if (format->scale_mode == OCT_SCALE_TOKEN_HEAD) {
         const double scale = oracle_scale(layer, which, page, token, head, 0);
         if (isnan(w->scale_low) ? !isnan(scale) : !(scale >= w->scale_low && scale <= w->scale_high))
+            return -2;
+    }
+    for (uint32_t at = 0; at < dim && format->dtype == OCT_DTYPE_V4; at += 32) {
+        const oct_kv_format kept = { OCT_DTYPE_V4, OCT_SCALE_NONE, OCT_DTYPE_F16, 0 };
+        const double scale = oracle_scale(layer, which, page, token, head, at);
+        double amax = 0.0;
+        int has_nan = 0;
+        for (uint32_t d = at; d < at + 32; d++) {
+            has_nan |= isnan(w->x[d]);
+            amax = isfinite(w->x[d]) ? fmax(amax, fabs((double)w->x[d])) : amax;
+        }
+        if (has_nan ? !isnan(scale) : scale != dynamic_scale(amax, &kept))
             return -2;
     }
     for (uint32_t d = 0; d < dim; d++) {

@@ -11,13 +11,14 @@
 
 void oracle_init(void);
 
-uint32_t oracle_size_bytes(uint32_t dtype);
+uint32_t oracle_size_bytes(uint32_t dtype);   /* v4: 1, which says that its codes are few */
+size_t oracle_bytes(uint32_t dtype, int64_t n);   /* of n elements that lie together */
 int oracle_is_8bit(uint32_t dtype);
 
 /* Largest finite value. */
 double oracle_max(uint32_t dtype);
 
-/* Element `index` of an array of `dtype`, at any alignment. */
+/* Element `index` of an array of `dtype`, at any alignment. Of v4: the number without the scale of its block. */
 double oracle_decode(uint32_t dtype, const void *base, int64_t index);
 double oracle_decode_code(uint32_t dtype, uint32_t code);
 uint32_t oracle_code_at(uint32_t dtype, const void *base, int64_t index);
@@ -60,8 +61,11 @@ int64_t oracle_address(const oct_kv_layer *layer, oracle_which which, int64_t pa
 /* Index of the dynamic scale. */
 int64_t oracle_scale_address(const oct_kv_layer *layer, oracle_which which, int64_t page, uint32_t token, uint32_t head);
 
-/* The number that byte (page, token, head, dim) is multiplied with. */
+/* The number that byte (page, token, head, dim) is multiplied with; in v4 the scale of its block. */
 double oracle_scale(const oct_kv_layer *layer, oracle_which which, int64_t page, uint32_t token, uint32_t head, uint32_t dim);
+
+/* Puts an f16 as the scale of a block of v4. */
+void oracle_put_block_scale(const oct_kv_layer *layer, int64_t page, uint32_t token, uint32_t head, uint32_t dim, double scale);
 
 /* The vector of (page, token, head) as it counts in attention: dequantised, and turned back where it is kept rotated. */
 void oracle_vector(const oct_kv_layer *layer, oracle_which which, int64_t page, uint32_t token, uint32_t head, double *x);

@@ -94,12 +94,20 @@ uint32_t oracle_size_bytes(uint32_t dtype)
     return f != NULL ? (uint32_t)f->bits / 8 : dtype == OCT_DTYPE_F32 ? 4 : 1;
 }
 
+size_t oracle_bytes(uint32_t dtype, int64_t n)
+{
+    return dtype == OCT_DTYPE_V4 ? (size_t)n / 32 * 18 : (size_t)n * oracle_size_bytes(dtype);
+}
+
+/* What the codes of v4 mean. */
+static const int v4_numbers[16] = { 0, 11, 22, 35, 48, 63, 80, 99, 124, -123, -94, -73, -56, -41, -26, -13 };
+
 int oracle_is_8bit(uint32_t dtype) { return oracle_size_bytes(dtype) == 1; }
 
 double oracle_max(uint32_t dtype)
 {
     const format *f = find(dtype);
-    if (dtype == OCT_DTYPE_I8)
+    if (dtype == OCT_DTYPE_I8 || dtype == OCT_DTYPE_V4)   /* v4 goes by way of i8 */
         return 127.0;
     if (f == NULL)
         return 0x1.fffffep127;
@@ -111,6 +119,10 @@ uint32_t oracle_code_at(uint32_t dtype, const void *base, int64_t index)
     const unsigned char *at = (const unsigned char *)base + index * (int64_t)oracle_size_bytes(dtype);
     uint16_t half;
     uint32_t word;
+    if (dtype == OCT_DTYPE_V4) {
+        const unsigned byte = ((const unsigned char *)base)[index / 32 * 18 + 2 + index % 16];
+        return index % 32 < 16 ? byte % 16 : byte / 16;
+    }
     switch (oracle_size_bytes(dtype)) {
     case 1: return *at;
     case 2: memcpy(&half, at, sizeof half); return half;
@@ -122,6 +134,11 @@ void oracle_put_code(uint32_t dtype, void *base, int64_t index, uint32_t code)
 {
     unsigned char *at = (unsigned char *)base + index * (int64_t)oracle_size_bytes(dtype);
     const uint16_t half = (uint16_t)code;
+    if (dtype == OCT_DTYPE_V4) {
+        unsigned char *byte = (unsigned char *)base + index / 32 * 18 + 2 + index % 16;
+        *byte = (unsigned char)(index % 32 < 16 ? *byte / 16 * 16 + code : *byte % 16 + 16 * code);
+        return;
+    }
     switch (oracle_size_bytes(dtype)) {
     case 1: *at = (unsigned char)code; break;
     case 2: memcpy(at, &half, sizeof half); break;
@@ -136,6 +153,8 @@ double oracle_decode_code(uint32_t dtype, uint32_t code)
         return values[f - formats][code];
     if (dtype == OCT_DTYPE_I8)
         return code < 128 ? (double)code : (double)code - 256.0;
+    if (dtype == OCT_DTYPE_V4)
+        return v4_numbers[code];
     float x;
     memcpy(&x, &code, sizeof x);
     return (double)x;
@@ -166,6 +185,14 @@ uint32_t oracle_encode(uint32_t dtype, double y)
     const format *f = find(dtype);
     if (dtype == OCT_DTYPE_I8)
         return encode_i8(y);
+    if (dtype == OCT_DTYPE_V4) {
+        const double x = oracle_decode_code(OCT_DTYPE_I8, encode_i8(y));
+        uint32_t nearest = 0;
+        for (uint32_t code = 1; code < 16; code++)
+            if (fabs(x - v4_numbers[code]) < fabs(x - v4_numbers[nearest]))
+                nearest = code;
+        return nearest;
+    }
     if (f == NULL) {
         const float x = (float)y;
         uint32_t code;

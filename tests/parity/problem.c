@@ -69,8 +69,9 @@ static int make_tensor(problem *p, oracle_which which, guard *g, rng *pad, rng *
 {
     const problem_shape *s = &p->shape;
     const int64_t dim = oracle_dim(&p->layer, which), heads = s->heads, tokens = s->page_size;
-    const uint32_t dtype = oracle_format(&p->layer, which)->dtype, size_bytes = oracle_size_bytes(dtype);
-    const int64_t inner = s->strides & STRIDE_TOKENS ? rng_between(pad, 1, 9) : 0, outer = s->strides & STRIDE_TOKENS ? rng_between(pad, 0, 7) : 0;
+    const uint32_t dtype = oracle_format(&p->layer, which)->dtype;
+    const int64_t unit = dtype == OCT_DTYPE_V4 ? 32 : 1;   /* elements that can be between two vectors */
+    const int64_t inner = unit * (s->strides & STRIDE_TOKENS ? rng_between(pad, 1, 9) : 0), outer = unit * (s->strides & STRIDE_TOKENS ? rng_between(pad, 0, 7) : 0);
     int64_t page, token, head, extent;
     if (s->layout == OCT_LAYOUT_NHD) {
         head = dim + inner;
@@ -85,13 +86,13 @@ static int make_tensor(problem *p, oracle_which which, guard *g, rng *pad, rng *
         head = tokens * dim + inner;
         extent = (heads - 1) * head + tokens * dim;
     }
-    page = extent + (s->strides & STRIDE_PAGES ? rng_between(pad, 1, 40) : 0);
-    const int64_t elements = s->base_offset + (p->n_pages - 1) * page + extent;
-    if (guard_make(g, (size_t)elements * size_bytes, problem_side(p)) != 0)
+    page = extent + unit * (s->strides & STRIDE_PAGES ? rng_between(pad, 1, 40) : 0);
+    const int64_t elements = unit * s->base_offset + (p->n_pages - 1) * page + extent;
+    if (guard_make(g, oracle_bytes(dtype, elements), problem_side(p)) != 0)
         return -1;
     if (s->poison != POISON_ZERO)
         fill_poison(g, s->poison, poison);
-    void *base = (unsigned char *)g->at + s->base_offset * size_bytes;
+    void *base = (unsigned char *)g->at + oracle_bytes(dtype, unit * s->base_offset);
     oct_kv_layer *l = &p->layer;
     if (which == ORACLE_K)
         l->k = base, l->k_page_stride = page, l->k_token_stride = token, l->k_head_stride = head;
@@ -127,6 +128,12 @@ static int make_scales(problem *p, oracle_which which, guard *fixed, guard *dyna
         else
             p->layer.v_scale = fixed->at;
     }
+    for (int64_t b = 0; b < s->n_sequences && format->dtype == OCT_DTYPE_V4; b++)
+        for (int64_t j = 0; j < p->kv_len[b]; j++)
+            for (uint32_t h = 0; h < s->heads; h++)
+                for (uint32_t d = 0; d < s->dim_v; d += 32)
+                    oracle_put_block_scale(&p->layer, p->pages[p->page_at[b] + j / s->page_size], (uint32_t)(j % s->page_size), h, d,
+                                           exact ? 0x1p-5 : common * exp2(2.0 * rng_unit(&r) - 1.0));
     if (format->scale_mode != OCT_SCALE_TOKEN_HEAD)
         return 0;
     const int64_t page = s->page_size * s->heads + (s->strides & STRIDE_PAGES ? rng_between(&r, 1, 5) : 0);

@@ -10,13 +10,15 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* How many codes wide normal numbers are: most bits used, few values beyond the largest. */
 static double spread_of(uint32_t dtype)
 {
-    return dtype == OCT_DTYPE_I8 ? 40.0 : dtype == OCT_DTYPE_E4M3FNUZ ? 50.0 : oracle_is_8bit(dtype) ? 100.0 : 1.0;
+    return dtype == OCT_DTYPE_I8 || dtype == OCT_DTYPE_V4 ? 40.0 : dtype == OCT_DTYPE_E4M3FNUZ ? 50.0 : oracle_is_8bit(dtype) ? 100.0 : 1.0;
 }
 
 static uint32_t random_code(rng *r, uint32_t dtype, oracle_which which)
 {
     if (dtype == OCT_DTYPE_I8)
         return (uint32_t)rng_between(r, -127, 127) & 0xFF;
+    if (dtype == OCT_DTYPE_V4)
+        return (uint32_t)rng_below(r, 16);
     for (;;) {
         const uint32_t code = (uint32_t)rng_next(r) & 0xFF;
         /* K in e5m2 stays below 32: one code among thousands would be every softmax's only key. */
@@ -30,6 +32,7 @@ static uint32_t subnormal_code(rng *r, uint32_t dtype)
     const uint32_t sign = rng_one_in(r, 2) ? 1u << (8 * oracle_size_bytes(dtype) - 1) : 0;
     switch (dtype) {
     case OCT_DTYPE_I8: return (uint32_t)rng_between(r, -2, 2) & 0xFF;
+    case OCT_DTYPE_V4: return (uint32_t)rng_between(r, -1, 1) & 15;
     case OCT_DTYPE_E4M3FN: case OCT_DTYPE_E4M3FNUZ: return sign | (uint32_t)rng_between(r, 1, 7);
     case OCT_DTYPE_E5M2: return sign | (uint32_t)rng_between(r, 1, 3);
     case OCT_DTYPE_F16: return sign | (uint32_t)rng_between(r, 1, 1023);

@@ -25,6 +25,7 @@ static void formats_mean_what_their_papers_say(void **state)
         { OCT_DTYPE_E4M3FNUZ, 0x38, 0.5 }, { OCT_DTYPE_E4M3FNUZ, 0x7F, 240.0 }, { OCT_DTYPE_E4M3FNUZ, 0x01, 0x1p-10 }, { OCT_DTYPE_E4M3FNUZ, 0x40, 1.0 },
         { OCT_DTYPE_E5M2, 0x3C, 1.0 }, { OCT_DTYPE_E5M2, 0x7B, 57344.0 }, { OCT_DTYPE_E5M2, 0x01, 0x1p-16 }, { OCT_DTYPE_E5M2, 0x7C, INFINITY },
         { OCT_DTYPE_I8, 0x7F, 127.0 }, { OCT_DTYPE_I8, 0x81, -127.0 }, { OCT_DTYPE_I8, 0xFF, -1.0 },
+        { OCT_DTYPE_V4, 8, 124.0 }, { OCT_DTYPE_V4, 9, -123.0 }, { OCT_DTYPE_V4, 1, 11.0 },
         { OCT_DTYPE_F16, 0x3C00, 1.0 }, { OCT_DTYPE_F16, 0x7BFF, 65504.0 }, { OCT_DTYPE_F16, 0x0001, 0x1p-24 }, { OCT_DTYPE_F16, 0xFC00, -INFINITY },
         { OCT_DTYPE_BF16, 0x3F80, 1.0 }, { OCT_DTYPE_BF16, 0x7F7F, 0x1.FEp127 }, { OCT_DTYPE_BF16, 0x4049, 3.140625 },
     };
@@ -44,6 +45,7 @@ static void rounding_goes_to_even_and_saturates(void **state)
         { OCT_DTYPE_E4M3FN, 0x02, 0x1.8p-9 }, { OCT_DTYPE_E4M3FN, 0x80, -0.0 }, { OCT_DTYPE_E4M3FN, 0x38, 1.0625 }, { OCT_DTYPE_E4M3FN, 0x3A, 1.1875 },
         { OCT_DTYPE_E4M3FNUZ, 0x00, -0.0 }, { OCT_DTYPE_E4M3FNUZ, 0x00, -0x1p-12 }, { OCT_DTYPE_E4M3FNUZ, 0x7F, 1e9 }, { OCT_DTYPE_E5M2, 0x7B, 61440.0 },
         { OCT_DTYPE_E5M2, 0xFB, -1e9 }, { OCT_DTYPE_I8, 2, 2.5 }, { OCT_DTYPE_I8, 4, 3.5 }, { OCT_DTYPE_I8, 0x81, -300.0 }, { OCT_DTYPE_I8, 0xFE, -1.5 },
+        { OCT_DTYPE_V4, 8, 500.0 }, { OCT_DTYPE_V4, 0, 5.4 }, { OCT_DTYPE_V4, 1, 5.5 }, { OCT_DTYPE_V4, 1, 6.5 }, { OCT_DTYPE_V4, 15, -6.51 }, { OCT_DTYPE_V4, 0, (double)NAN },
         { OCT_DTYPE_F16, 0x7BFF, 65519.0 }, { OCT_DTYPE_F16, 0x7C00, 65520.0 }, { OCT_DTYPE_BF16, 0x3F80, 1.00390625 }, { OCT_DTYPE_BF16, 0x3F82, 1.01171875 },
     };
     (void)state;

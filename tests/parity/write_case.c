@@ -18,8 +18,9 @@ static int make_tensor(write_case *c, write_pool *pool, oracle_which which, rng 
     const write_shape *s = &c->shape;
     oct_kv_layer *l = &pool->layer;
     const int64_t dim = oracle_dim(l, which), heads = l->spec.heads, tokens = l->spec.page_size;
-    const uint32_t size_bytes = oracle_size_bytes(oracle_format(l, which)->dtype);
-    const int64_t inner = s->strides & TOKENS ? rng_between(r, 1, 9) : 0, outer = s->strides & TOKENS ? rng_between(r, 0, 7) : 0;
+    const uint32_t dtype = oracle_format(l, which)->dtype;
+    const int64_t unit = dtype == OCT_DTYPE_V4 ? 32 : 1;   /* elements that can be between two vectors */
+    const int64_t inner = unit * (s->strides & TOKENS ? rng_between(r, 1, 9) : 0), outer = unit * (s->strides & TOKENS ? rng_between(r, 0, 7) : 0);
     int64_t token = 0, head, extent;
     if (l->spec.layout == OCT_LAYOUT_NHD) {
         head = dim + inner;
@@ -33,11 +34,11 @@ static int make_tensor(write_case *c, write_pool *pool, oracle_which which, rng 
         head = tokens * dim + inner;
         extent = (heads - 1) * head + tokens * dim;
     }
-    const int64_t page = extent + (s->strides & PAGES ? rng_between(r, 1, 40) : 0);
+    const int64_t page = extent + unit * (s->strides & PAGES ? rng_between(r, 1, 40) : 0);
     guard *g = &pool->memory[which == ORACLE_K ? MEMORY_K : MEMORY_V];
-    if (guard_make(g, (size_t)(s->base_offset + (l->n_pages - 1) * page + extent) * size_bytes, side_of(c)) != 0)
+    if (guard_make(g, oracle_bytes(dtype, unit * s->base_offset + (l->n_pages - 1) * page + extent), side_of(c)) != 0)
         return -1;
-    void *base = (unsigned char *)g->at + s->base_offset * size_bytes;
+    void *base = (unsigned char *)g->at + oracle_bytes(dtype, unit * s->base_offset);
     if (which == ORACLE_K)
         l->k = base, l->k_page_stride = page, l->k_token_stride = token, l->k_head_stride = head;
     else
@@ -144,7 +145,7 @@ static double special_value(rng *r, int calm)
 
 static double source_value(const write_case *c, oracle_which which, rng *r, int calm, double scale)
 {
-    const uint32_t dtype = oracle_format(&c->pool[0].layer, which)->dtype;
+    const uint32_t stored = oracle_format(&c->pool[0].layer, which)->dtype, dtype = stored == OCT_DTYPE_V4 ? (uint32_t)OCT_DTYPE_I8 : stored;
     const double spread = dtype == OCT_DTYPE_I8 ? 40.0 : oracle_is_8bit(dtype) ? 100.0 : 1.0;
     switch (c->shape.data) {
     case WRITE_SPECIAL: return special_value(r, calm) * (rng_one_in(r, 2) ? 1.0 : scale);
@@ -223,6 +224,11 @@ static void fill_specs(write_case *c)
     c->n_pools = s->window ? 2 : 1;
     /* The second pool keeps K as the first keeps V and the other way round: nothing may be taken over from the first. */
     c->pool[1].layer.spec = (oct_kv_spec){ size, other, heads, dim_k, dim_v, 7, v, k };
+    if (v.dtype == OCT_DTYPE_V4) {   /* which K can't have */
+        c->pool[1].layer.spec.k = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
+        c->pool[1].layer.spec.v = v;
+        c->pool[1].layer.spec.v.rotated = 1 - v.rotated;
+    }
     c->pool[1].layer.n_pages = 5;
 }
 

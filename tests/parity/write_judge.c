@@ -16,10 +16,10 @@ static void own(const write_pool *pool, owned *o, oracle_which which, int64_t pa
 {
     const oct_kv_layer *l = &pool->layer;
     const oct_kv_format *format = oracle_format(l, which);
-    const int64_t size_bytes = oracle_size_bytes(format->dtype);
+    const int64_t unit = format->dtype == OCT_DTYPE_V4 ? 32 : 1, unit_bytes = (int64_t)oracle_bytes(format->dtype, unit);
     const int64_t base = (const unsigned char *)(which == ORACLE_K ? l->k : l->v) - (const unsigned char *)pool->memory[which].at;
-    for (uint32_t d = 0; d < oracle_dim(l, which); d++)
-        memset(o->map[which] + base + oracle_address(l, which, page, token, head, d) * size_bytes, 1, (size_t)size_bytes);
+    for (uint32_t d = 0; d < oracle_dim(l, which); d += (uint32_t)unit)
+        memset(o->map[which] + base + oracle_address(l, which, page, token, head, d) / unit * unit_bytes, 1, (size_t)unit_bytes);
     if (format->scale_mode == OCT_SCALE_TOKEN_HEAD) {
         const int64_t scale_bytes = oracle_size_bytes(format->scale_dtype);
         memset(o->map[2 + which] + oracle_scale_address(l, which, page, token, head) * scale_bytes, 1, (size_t)scale_bytes);
