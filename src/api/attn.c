@@ -179,8 +179,8 @@ oct_status oct_attn_run(oct_plan *plan, const oct_attn_args *args)
         return oct__backend_attn(plan->on_device, &plan->spec, &r.args);
     }
     if (status == OCT_OK && plan->step.n_items > 0) {
-        /* Runs of one plan never overlap; one by parts that some thread never joined may have left the counter behind the last item. */
-        atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
+        /* Runs of one plan never overlap; one by parts that some thread never joined may have left counters behind the last item. */
+        oct__claims_reset(plan->claims, plan->max_threads);
         oct__executor_run(plan->executor, plan->run_threads, run_task, &r);
     }
     return status;

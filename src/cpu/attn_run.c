@@ -1,8 +1,8 @@
 /* attn_run.c: owns the execution of a step (plan/work.h) on the CPU: claims items, brings q to what the kernels want, calls them, merges
  * splits and finishes rows. Everything that does not depend on how a kernel multiplies stands here, once.
  *
- * Threads: all nth of a run call oct__attn_run_part and never wait for each other. They meet in two kinds of atomics: the claim counter
- * (relaxed: it orders nothing but itself) and the arrivals of a split group (acquire-release: the last to arrive reads the others'
+ * Threads: all nth of a run call oct__attn_run_part and never wait for each other. They meet in two kinds of atomics: the counters of claims
+ * (relaxed: they order nothing but themselves) and the arrivals of a split group (acquire-release: the last to arrive reads the others'
  * partial states). Each leaves them at zero. Whatever order threads arrive in, states are merged in split order, so bits do not vary. */
 #include <math.h>
 #include <stdbool.h>
@@ -211,7 +211,7 @@ static void run_split(const oct__step *step, const oct_attn_spec *spec, const oc
 }
 
 /* The rows of the item that this thread claims next if all go on alike. */
-static void point_ahead(const oct__step *step, const oct_attn_args *args, long long claim, oct__ahead *ahead)
+static void point_ahead(const oct__step *step, const oct_attn_args *args, int64_t claim, oct__ahead *ahead)
 {
     ahead->at = ahead->n = 0;
     /* An item without keys may belong to a batch without pages. */
@@ -223,10 +223,11 @@ static void point_ahead(const oct__step *step, const oct_attn_args *args, long l
 
 void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const oct_attn_args *args, uint32_t ith, uint32_t nth)
 {
-    long long claim;
+    oct__claimant claimant = oct__claimant_of(ith, nth);
+    int64_t claim;
     bool is_first = true;
     oct__ahead ahead;
-    while ((claim = atomic_fetch_add_explicit(step->next, 1, memory_order_relaxed)) < step->n_items) {
+    while ((claim = oct__claim(step, &claimant)) >= 0) {
         const oct__item *item = &step->items[claim];
         const uint32_t n_vectors = item->n_rows * item->n_heads;
         const block b = block_of(step, n_vectors, ith);
@@ -235,7 +236,7 @@ void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const 
             oct__ahead_ask(&ahead, ahead.n);
             is_first = false;
         }
-        point_ahead(step, args, claim + nth, &ahead);
+        point_ahead(step, args, oct__claim_ahead(&claimant, claim), &ahead);
         const uint32_t n_each = (ahead.n + 2 * n_vectors - 1) / (2 * n_vectors); /* half on the way in, half on the way out */
         run_kernel(step, spec, args, item, &b, &ahead, n_each);
         if (item->n_splits > 1) {
@@ -247,9 +248,5 @@ void oct__attn_run_part(const oct__step *step, const oct_attn_spec *spec, const 
             finish_vector(step, spec, args, item, i, b.o + (size_t)i * step->o_stride, b.m[i], b.z[i]);
             oct__ahead_ask(&ahead, n_each);
         }
-    }
-    /* Each thread's last claim fails, so the one that gets this number is the last of the run. */
-    if (claim == step->n_items + nth - 1) {
-        atomic_store_explicit(step->next, 0, memory_order_relaxed);
     }
 }

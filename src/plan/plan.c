@@ -144,7 +144,9 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
     plan->facts = oct__facts_of_attn(&machine->facts, spec);
     const uint32_t n_units = (uint32_t)machine->facts.v[OCT__FACT_DEV_UNITS];
     plan->max_threads = machine->device != OCT__DEVICE_CPU ? n_units : spec->max_threads > 0 ? spec->max_threads : executor->max_threads;
-    atomic_init(&plan->next, 0);
+    for (uint32_t i = 0; i < OCT__EIGHTS_MAX; i++) {
+        atomic_init(&plan->claims[i].next, 0);
+    }
     set_nominal(plan);
     oct__plan_clear(plan);
 
@@ -166,7 +168,7 @@ oct_status oct__plan_create(const oct__machine *machine, const oct__allocator *a
         oct__plan_destroy(plan);
         return status;
     }
-    plan->step.next = &plan->next;
+    plan->step.claims = plan->claims;
     plan->step.q_stride = (spec->kv.dim_k + 15) / 16 * 16;
     plan->step.o_stride = (spec->kv.dim_v + 15) / 16 * 16;
     *out = plan;
@@ -243,8 +245,7 @@ oct_status oct__plan_update(oct_plan *plan, const oct_attn_batch *batch, const c
     step->qo_indptr = plan->batch.qo_indptr.memory;
     step->arrived = plan->arrived.memory;
     step->partials = plan->partials.memory;
-    /* A run that some thread never joined left the counter where it was. */
-    atomic_store_explicit(&plan->next, 0, memory_order_relaxed);
+    oct__claims_reset(plan->claims, plan->max_threads);
 
     for (int i = 0; i < OCT__PLAN_OPS; i++) {
         const oct__amount amount = oct__split_amount(&plan->split, plan->chosen[i]);

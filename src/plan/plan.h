@@ -35,7 +35,7 @@ struct oct_plan {
     uint32_t run_threads;            /* that are worth waking for this batch, 1..max_threads */
     uint64_t scratch_bytes;
     oct__array items, arrived, partials;
-    atomic_llong next;
+    oct__claims claims[OCT__EIGHTS_MAX];
     /* On a GPU there are neither items nor scratch, and the batch stays empty: its lengths stand in device memory. Owned and filled by the doors. */
     struct oct__backend_plan *on_device;
 };

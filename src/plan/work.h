@@ -22,6 +22,21 @@ typedef struct oct__item {
     int64_t pos0;
 } oct__item;
 
+/* Claims. The threads of a run go by eights, which lie on one NUMA node and help each other out (src/host/threads.c), and items are dealt out to the eights in turns: a thread
+ * claims those of its own from a counter that no other eight touches, and what is left of the others' when they are gone. So no counter is raised by all threads of a
+ * large machine, and the same eight walks the same pages in every layer. */
+enum { OCT__EIGHT = 8, OCT__EIGHTS_MAX = 128 };
+
+typedef struct oct__claims {
+    _Alignas(64) atomic_llong next;   /* of the eight's items: their number + nth claims a run, whoever makes the last one resets it */
+} oct__claims;
+
+static inline uint32_t oct__eights_of(uint32_t nth)
+{
+    const uint32_t n = (nth + OCT__EIGHT - 1) / OCT__EIGHT;
+    return n < OCT__EIGHTS_MAX ? n : OCT__EIGHTS_MAX;
+}
+
 typedef struct oct__step {
     uint32_t n_sequences;
     int64_t n_rows, n_items, n_groups;
@@ -31,13 +46,57 @@ typedef struct oct__step {
     const int32_t *kv_len;         /* [n_sequences] */
     const int32_t *qo_indptr;      /* [n_sequences + 1] */
     atomic_uint *arrived;          /* [n_groups] */
-    atomic_llong *next;            /* the claim counter: n_items + nth claims a run, whoever makes the last one resets it */
+    oct__claims *claims;           /* [oct__eights_of(most threads of a run)], zero before a run and after it */
     float *partials;               /* 64-byte aligned */
     unsigned char *scratch;        /* a block for each thread, 64-byte aligned: the runner's part, then the variant's */
     size_t scratch_stride_bytes;   /* >= max over the variants of run_scratch_bytes(spec, tile_vectors) + scratch(spec, tile_vectors) */
     uint32_t q_stride, o_stride;   /* floats: dim_k, dim_v rounded up to 16 */
     bool has_avx2;                 /* the machine has AVX2, FMA and F16C, and the kernel saves YMM state: rows come and go by them */
 } oct__step;
+
+/* Where a thread is in its claims. */
+typedef struct oct__claimant {
+    uint32_t nth, n_eights, eight, n_done;   /* the eight whose items it claims now; eights that have none left */
+} oct__claimant;
+
+static inline oct__claimant oct__claimant_of(uint32_t ith, uint32_t nth)
+{
+    const uint32_t n = oct__eights_of(nth);
+    return (oct__claimant){ .nth = nth, .n_eights = n, .eight = ith / OCT__EIGHT % n };
+}
+
+/* The next item for this thread; -1 when there is none, after which it claims no more in this run. */
+static inline int64_t oct__claim(const oct__step *step, oct__claimant *c)
+{
+    for (; c->n_done < c->n_eights; c->n_done++) {
+        atomic_llong *const next = &step->claims[c->eight].next;
+        const int64_t n = (step->n_items - c->eight + c->n_eights - 1) / c->n_eights;
+        const int64_t i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        if (i < n) {
+            return c->eight + i * c->n_eights;
+        }
+        /* Each thread's last claim of an eight fails, so the one that gets this number is the last of the run. */
+        if (i == n + c->nth - 1) {
+            atomic_store_explicit(next, 0, memory_order_relaxed);
+        }
+        c->eight = c->eight + 1 < c->n_eights ? c->eight + 1 : 0;
+    }
+    return -1;
+}
+
+/* The item that the thread claims after this one if all of its eight go on alike; it may be past the last. */
+static inline int64_t oct__claim_ahead(const oct__claimant *c, int64_t claim)
+{
+    return claim + (int64_t)c->n_eights * (c->nth < OCT__EIGHT ? c->nth : OCT__EIGHT);
+}
+
+/* Before a run, where one that some thread never joined may have left counters anywhere. */
+static inline void oct__claims_reset(oct__claims *claims, uint32_t n_threads)
+{
+    for (uint32_t i = 0; i < oct__eights_of(n_threads); i++) {
+        atomic_store_explicit(&claims[i].next, 0, memory_order_relaxed);
+    }
+}
 
 /* Floats of one item's state: o [n_vectors][o_stride], then m [n_vectors], then z [n_vectors], rounded up to 16. The states of a
  * group lie one after the other in split order, so split s of a group begins (s - own split) states from the own partial0. */

@@ -255,9 +255,9 @@ void fixture_run(fixture *f, uint32_t tile_rows, uint32_t tile_heads, uint32_t n
     const oct__variant variant = { .name = "scalar", .attn = wary_kernel, .scratch = oct__attn_scratch__scalar,
                                    .tile_vectors = tile_rows * tile_heads };
     const size_t max_items = (size_t)total_rows(f) * f->spec.heads_q * n_splits;
-    atomic_llong next = 0;
+    oct__claims claims[2] = { { 0 }, { 0 } };   /* two eights of threads at most */
     oct__step step = { .n_sequences = f->n_sequences, .n_rows = total_rows(f), .page_offset = f->page_offset, .pages = f->pages,
-                       .kv_len = f->kv_len, .qo_indptr = f->qo_indptr, .next = &next,
+                       .kv_len = f->kv_len, .qo_indptr = f->qo_indptr, .claims = claims,
                        .q_stride = (kv->dim_k + 15) / 16 * 16, .o_stride = (kv->dim_v + 15) / 16 * 16 };
     int64_t n_floats = 0;
     step.items = take(max_items, sizeof *step.items);
@@ -296,7 +296,7 @@ void fixture_run(fixture *f, uint32_t tile_rows, uint32_t tile_heads, uint32_t n
         pthread_join(threads[i], NULL);
     }
     assert_int_equal(atomic_load(&n_broken_tiles), 0);
-    assert_int_equal(atomic_load(&next), 0);
+    assert_true(atomic_load(&claims[0].next) == 0 && atomic_load(&claims[1].next) == 0);
     for (int64_t g = 0; g < step.n_groups; g++) {
         assert_int_equal(atomic_load(&step.arrived[g]), 0);
     }

@@ -90,7 +90,7 @@ static void test_threads_bits(void **state)
     memcpy(once, f.out, n_bytes);
     for (int repeat = 0; repeat < 20; repeat++) {
         memset(f.out, 0xFF, n_bytes);
-        fixture_run(&f, 1, 3, 7, 4);
+        fixture_run(&f, 1, 3, 7, repeat % 2 == 0 ? 4 : 16);   /* 16: two eights */
         assert_memory_equal(f.out, once, n_bytes);
     }
     free(once);
@@ -272,10 +272,67 @@ static void test_layouts_agree(void **state)
     assert_memory_equal(out[0], out[2], sizeof out[0]);
 }
 
+/* Items are dealt to eights of threads; an eight's threads take its own first, in order, and then the others' that are left. Every item is taken once, whoever comes when, and the
+ * counters end at zero. */
+static void test_claims(void **state)
+{
+    (void)state;
+    static const uint32_t threads[] = { 1, 7, 8, 9, 16, 20, 128, 1024 };
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        const uint32_t nth = threads[t], n_eights = oct__eights_of(nth);
+        assert_int_equal(n_eights, (nth + 7) / 8);
+        for (int64_t n_items = 0; n_items <= 300; n_items += n_items < 20 ? 1 : 70) {
+            static oct__claims claims[OCT__EIGHTS_MAX];
+            const oct__step step = { .n_items = n_items, .claims = claims };
+            oct__claimant *const who = malloc(nth * sizeof *who);
+            int *const is_done = calloc(nth, sizeof *is_done), *const taken = calloc((size_t)n_items + 1, sizeof *taken);
+            int64_t own[2] = { 0, 0 };
+            assert_true(who != NULL && is_done != NULL && taken != NULL);
+            for (uint32_t i = 0; i < nth; i++) {
+                who[i] = oct__claimant_of(i, nth);
+            }
+            for (uint32_t left = nth, i = nth / 2; left > 0; i = (i + 7) % nth) {   /* in some order, each again and again */
+                for (; is_done[i]; i = (i + 1) % nth) {
+                }
+                const int64_t claim = oct__claim(&step, &who[i]);
+                if (claim < 0) {
+                    is_done[i] = 1;
+                    left--;
+                } else {
+                    assert_true(claim < n_items && taken[claim]++ == 0);
+                    own[claim % n_eights == i / 8]++;
+                    assert_true(oct__claim_ahead(&who[i], claim) > claim);
+                }
+            }
+            for (int64_t i = 0; i < n_items; i++) {
+                assert_int_equal(taken[i], 1);
+            }
+            for (uint32_t e = 0; e < n_eights; e++) {
+                assert_int_equal(atomic_load(&claims[e].next), 0);
+            }
+            assert_true(n_eights > 1 || own[0] == 0);
+            assert_true(n_items < 8 * n_eights || nth % 8 != 0 || own[1] > own[0]);   /* with whole eights in step, most items stay at home */
+            free(who);
+            free(is_done);
+            free(taken);
+        }
+    }
+    /* The same eight meets the same items in every layer: alone in its eight, a thread begins with those that are its own. */
+    static oct__claims claims[2];
+    const oct__step step = { .n_items = 5, .claims = claims };
+    oct__claimant second = oct__claimant_of(8, 16);
+    const int64_t order[] = { 1, 3, 0, 2, 4, -1 };
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        assert_int_equal(oct__claim(&step, &second), order[i]);
+    }
+    oct__claims_reset(claims, 16);
+    assert_true(atomic_load(&claims[0].next) == 0 && atomic_load(&claims[1].next) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_splits),
+        cmocka_unit_test(test_claims),          cmocka_unit_test(test_plain),           cmocka_unit_test(test_splits),
         cmocka_unit_test(test_threads_bits),    cmocka_unit_test(test_sinks),
         cmocka_unit_test(test_empty_rows),      cmocka_unit_test(test_q_and_out_formats),
         cmocka_unit_test(test_out_saturates),   cmocka_unit_test(test_scales_and_rotation),
