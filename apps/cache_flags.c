@@ -21,6 +21,27 @@ static int take_side(const app_command *command, const char *flag, const char *n
     return app_arguments_complain(command, "%s: %s", flag, error.text);
 }
 
+/* A file that says what each layer is kept in, when nothing else was said. *taken: it did. */
+static int take_layers(const app_cache_flags *flags, octe_kv_config *config, octe_scales *scales, bool *taken)
+{
+    oct_error error = OCT_ERROR_INIT;
+    *taken = false;
+    if (flags->scales == NULL || flags->dtype != NULL || flags->k != NULL || flags->v != NULL) {
+        return APP_OK;
+    }
+    if (octe_scales_read(flags->scales, OCTE_SCALES_ALL_RANKS, scales, &error) != OCT_OK) {
+        return app_output_error(&error);
+    }
+    if (scales->formats == NULL) {
+        octe_scales_free(scales);
+        return APP_OK;
+    }
+    octe_kv_config_set_layers(config, scales->formats, scales->n_layers);
+    config->scales = scales;
+    *taken = true;
+    return APP_OK;
+}
+
 /* The scales of a file, or the one number of --k-scale, --v-scale. */
 static int take_scales(const app_command *command, const app_cache_flags *flags, octe_kv_config *config, octe_scales *scales)
 {
@@ -81,7 +102,14 @@ int app_cache_config(const app_command *command, const app_cache_flags *flags, o
     if (flags->block_size > 0) {
         config->page_size = flags->block_size;
     }
-    return code == APP_OK ? take_scales(command, flags, config, scales) : code;
+    bool taken = false;
+    if (code == APP_OK) {
+        code = take_layers(flags, config, scales, &taken);
+    }
+    if (taken && (flags->k_scale > 0 || flags->v_scale > 0)) {
+        return app_arguments_complain(command, "%s and --kv-scales exclude each other", flags->k_scale > 0 ? "--k-scale" : "--v-scale");
+    }
+    return code == APP_OK && !taken ? take_scales(command, flags, config, scales) : code;
 }
 
 void app_cache_name(const octe_kv_config *config, char *text, size_t size)
@@ -89,9 +117,17 @@ void app_cache_name(const octe_kv_config *config, char *text, size_t size)
     char k[48], v[48];
     (void)octe_kv_format_name(&config->k, k, sizeof(k));
     (void)octe_kv_format_name(&config->v, v, sizeof(v));
+    uint32_t n_other = 0;
+    for (uint32_t il = 0; config->layers != NULL && il < config->n_layers; il++) {
+        n_other += !octe_kv_layer_format_same(&config->layers[il], &(octe_kv_layer_format){ config->k, config->v });
+    }
+    char other[48] = "";
+    if (n_other > 0) {
+        (void)snprintf(other, sizeof(other), "; %u of %u layers otherwise", n_other, config->n_layers);
+    }
     if (strcmp(k, v) == 0) {
-        (void)snprintf(text, size, "%s", k);
+        (void)snprintf(text, size, "%s%s", k, other);
     } else {
-        (void)snprintf(text, size, "K %s, V %s", k, v);
+        (void)snprintf(text, size, "K %s, V %s%s", k, v, other);
     }
 }

@@ -24,7 +24,8 @@ typedef struct app_cache_flags {
       ":token dynamic ones), i8, i8:channel; a suffix +rot keeps it rotated" },                                                                      \
     { "-ctv, --cache-type-v", "TYPE", APP_TEXT, APP_CACHE_FLAG(type, v), 0, 0, false, "format of V alone, as -ctk; v4" },                              \
     { "--kv-scales", "FILE", APP_TEXT, APP_CACHE_FLAG(type, scales), 0, 0, false,                                                                    \
-      "calibrated scales, as octavo calibrate writes and vLLM and SGLang read them; 8-bit floats of scale 1 become :layer" },                        \
+      "calibrated scales, as octavo calibrate writes and vLLM and SGLang read them; 8-bit floats of scale 1 become :layer. A file of octavo advise also says what each layer "  \
+      "is kept in, where no format is given" },                        \
     { "--k-scale", "X", APP_NUMBER, APP_CACHE_FLAG(type, k_scale), 1e-30, 1e30, false, "one scale for all of K instead of a file (an 8-bit float of scale 1 becomes :tensor)" }, \
     { "--v-scale", "X", APP_NUMBER, APP_CACHE_FLAG(type, v_scale), 1e-30, 1e30, false, "the same for V" },                                           \
     { "--block-size", "N", APP_COUNT, APP_CACHE_FLAG(type, block_size), 1, 1024, false, "tokens of a page (16)" },                                   \
@@ -34,7 +35,7 @@ typedef struct app_cache_flags {
  * octe_scales_free once the engine is open. Returns 0, or the exit code after a message. */
 int app_cache_config(const app_command *command, const app_cache_flags *flags, octe_kv_config *config, octe_scales *scales);
 
-/* "K i8+rot:token, V e4m3fn"; one name where both are the same. text: as snprintf. */
+/* "K i8+rot:token, V e4m3fn; 3 of 30 layers otherwise"; one name where both are the same. text: as snprintf. */
 void app_cache_name(const octe_kv_config *config, char *text, size_t size);
 
 #endif

@@ -33,12 +33,14 @@ static const app_flag flags[] = {
 typedef struct answer {
     const octe_engine *engine;
     oct_context *context;
-    const oct_plan *plan[2];    /* that sees everything, with a window; NULL where the model has no such layers */
+    const oct_plan *plan[OCTE_KV_MAX_KINDS];   /* of the engine's kinds of layers */
+    uint32_t n;
+    bool by_layer;              /* layers differ in their formats */
     bool is_own;                /* the engine's: not to be destroyed */
 } answer;
 
-/* One of the library's texts: a plan's (plan not NULL) or that of the write. */
-static void add_explanation(app_text *text, const answer *a, const oct_plan *plan, uint32_t form)
+/* One of the library's texts: a plan's (plan not NULL) or that of the write into such pages. */
+static void add_explanation(app_text *text, const answer *a, const oct_plan *plan, const oct_kv_spec *spec, uint32_t form)
 {
     for (size_t size = 0;;) {
         char *const bytes = size > 0 ? malloc(size) : NULL;
@@ -47,7 +49,7 @@ static void add_explanation(app_text *text, const answer *a, const oct_plan *pla
             return;
         }
         const size_t length = plan != NULL ? oct_plan_explain(plan, form, bytes, size)
-                                           : oct_kv_write_explain(a->context, octe_engine_kv_spec(a->engine), OCT_DTYPE_F32, form, bytes, size);
+                                           : oct_kv_write_explain(a->context, spec, OCT_DTYPE_F32, form, bytes, size);
         if (length < size) {
             /* The library may end its text with a line feed; here the frame says where lines end. */
             size_t n = length;
@@ -63,35 +65,99 @@ static void add_explanation(app_text *text, const answer *a, const oct_plan *pla
     }
 }
 
+/* The first kind of layers with a window or without; the engine's number of kinds: there is none. */
+static uint32_t first_kind(const answer *a, bool window)
+{
+    uint32_t i = 0;
+    while (i < a->n && octe_engine_kind_get(a->engine, i).window != window) {
+        i++;
+    }
+    return i;
+}
+
+static void add_kind_name(app_text *text, const answer *a, uint32_t kind)
+{
+    const octe_engine_kind k = octe_engine_kind_get(a->engine, kind);
+    const octe_kv_config config = { .k = k.spec->k, .v = k.spec->v };
+    char name[96];
+    app_cache_name(&config, name, sizeof(name));
+    app_text_add(text, "%s", name);
+}
+
+/* "0, 3, 29", in JSON's words too. */
+static void add_layers(app_text *text, const answer *a, uint32_t kind)
+{
+    const uint32_t n_layers = octe_model_info_get(octe_engine_model(a->engine))->n_layers;
+    bool first = true;
+    for (uint32_t il = 0; il < n_layers; il++) {
+        if (octe_engine_layer_kind(a->engine, il) == kind) {
+            app_text_add(text, "%s%u", first ? "" : ", ", il);
+            first = false;
+        }
+    }
+}
+
 static void add_text(app_text *text, const answer *a, const char *cache)
 {
     const octe_model_info *const info = octe_model_info_get(octe_engine_model(a->engine));
-    const oct_plan *const full = a->plan[0], *const window = a->plan[1];
     app_text_add(text, "%s: %s, cache %s\n", info->path, info->architecture, cache);
-    if (full != NULL) {
-        app_text_add(text, "\n%u layers that see everything\n", info->n_layers - info->n_layers_window);
-        add_explanation(text, a, full, OCT_TEXT_PLAIN);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const octe_engine_kind kind = octe_engine_kind_get(a->engine, i);
+        app_text_add(text, "\n%u layers that see ", kind.n_layers);
+        if (kind.window) {
+            app_text_add(text, "a window of %u tokens", info->window_tokens);
+        } else {
+            app_text_add(text, "everything");
+        }
+        if (a->by_layer) {
+            app_text_add(text, ", kept in ");
+            add_kind_name(text, a, i);
+            app_text_add(text, ": ");
+            add_layers(text, a, i);
+        }
+        app_text_add(text, "\n");
+        add_explanation(text, a, a->plan[i], NULL, OCT_TEXT_PLAIN);
         app_text_add(text, "\n");
     }
-    if (window != NULL) {
-        app_text_add(text, "\n%u layers that see a window of %u tokens\n", info->n_layers_window, info->window_tokens);
-        add_explanation(text, a, window, OCT_TEXT_PLAIN);
+    for (uint32_t i = 0; i < (a->by_layer ? a->n : 1); i++) {
+        app_text_add(text, "\nthe write of K and V");
+        if (a->by_layer) {
+            app_text_add(text, " in ");
+            add_kind_name(text, a, i);
+        }
+        app_text_add(text, "\n");
+        add_explanation(text, a, NULL, octe_engine_kind_get(a->engine, i).spec, OCT_TEXT_PLAIN);
         app_text_add(text, "\n");
     }
-    app_text_add(text, "\nthe write of K and V\n");
-    add_explanation(text, a, NULL, OCT_TEXT_PLAIN);
-    app_text_add(text, "\n");
 }
 
-static void add_json_plan(app_text *text, const answer *a, const char *key, bool window)
+static void add_json_plan(app_text *text, const answer *a, const char *key, uint32_t kind)
 {
-    const oct_plan *const plan = a->plan[window ? 1 : 0];
     app_text_add(text, ", \"%s\": ", key);
-    if (plan != NULL) {
-        add_explanation(text, a, plan, OCT_TEXT_JSON);
+    if (kind < a->n) {
+        add_explanation(text, a, a->plan[kind], NULL, OCT_TEXT_JSON);
     } else {
         app_text_add(text, "null");
     }
+}
+
+static void add_json_kinds(app_text *text, const answer *a)
+{
+    app_text_add(text, ", \"kinds\": [");
+    for (uint32_t i = 0; i < a->n; i++) {
+        const octe_engine_kind kind = octe_engine_kind_get(a->engine, i);
+        char k[48], v[48];
+        (void)octe_kv_format_name(&kind.spec->k, k, sizeof(k));
+        (void)octe_kv_format_name(&kind.spec->v, v, sizeof(v));
+        app_text_add(text, "%s{\"k\": \"%s\", \"v\": \"%s\", \"window\": %s, \"layers\": [", i > 0 ? ", " : "", k, v, kind.window ? "true" : "false");
+        add_layers(text, a, i);
+        app_text_add(text, "]");
+        add_json_plan(text, a, "attn", i);
+        app_text_add(text, ", \"kv_write\": ");
+        add_explanation(text, a, NULL, kind.spec, OCT_TEXT_JSON);
+        app_text_add(text, "}");
+    }
+    app_text_add(text, "]");
 }
 
 static void add_json(app_text *text, const answer *a, const char *cache)
@@ -104,10 +170,13 @@ static void add_json(app_text *text, const answer *a, const char *cache)
     app_text_add(text, ", \"cache\": ");
     app_text_add_json(text, cache);
     app_text_add(text, ", \"window_tokens\": %u", info->window_tokens);
-    add_json_plan(text, a, "attn_full", false);
-    add_json_plan(text, a, "attn_window", true);
+    add_json_plan(text, a, "attn_full", first_kind(a, false));
+    add_json_plan(text, a, "attn_window", first_kind(a, true));
     app_text_add(text, ", \"kv_write\": ");
-    add_explanation(text, a, NULL, OCT_TEXT_JSON);
+    add_explanation(text, a, NULL, octe_engine_kv_spec(a->engine), OCT_TEXT_JSON);
+    if (a->by_layer) {
+        add_json_kinds(text, a);
+    }
     app_text_add(text, "}\n");
 }
 
@@ -119,30 +188,30 @@ static bool is_elsewhere(const explain_options *options)
 /* The engine's answer, or that of plans for the same layers on another machine or device. */
 static oct_status answer_open(answer *a, const octe_engine *engine, const explain_options *options, oct_error *error)
 {
-    *a = (answer){ .engine = engine, .context = octe_engine_context(engine), .plan = { octe_engine_plan(engine, false), octe_engine_plan(engine, true) }, .is_own = true };
+    *a = (answer){ .engine = engine, .context = octe_engine_context(engine), .n = octe_engine_n_kinds(engine), .by_layer = octe_engine_options_get(engine)->kv.layers != NULL, .is_own = true };
+    for (uint32_t i = 0; i < a->n; i++) {
+        a->plan[i] = octe_engine_kind_get(engine, i).plan;
+    }
     if (!is_elsewhere(options)) {
         return OCT_OK;
     }
     const oct_context_options wanted = { .struct_size = sizeof(wanted), .max_threads = options->n_threads, .machine = options->machine, .device = options->device };
     const octe_model_info *const info = octe_model_info_get(octe_engine_model(engine));
-    const oct_plan *const own[2] = { a->plan[0], a->plan[1] };
-    a->plan[0] = a->plan[1] = NULL;
+    memset(a->plan, 0, sizeof(a->plan));
     a->context = NULL;
     a->is_own = false;
     oct_status status = oct_context_create(&wanted, &a->context, error);
-    for (int window = 0; window < 2 && status == OCT_OK; window++) {
-        if (own[window] == NULL) {
-            continue;
-        }
+    for (uint32_t i = 0; i < a->n && status == OCT_OK; i++) {
+        const octe_engine_kind kind = octe_engine_kind_get(engine, i);
         const oct_attn_spec spec = {
             .struct_size = sizeof(spec),
             .heads_q = info->n_heads,
-            .kv = *octe_engine_kv_spec(engine),
+            .kv = *kind.spec,
             .q_dtype = OCT_DTYPE_F32,
             .out_dtype = OCT_DTYPE_F32,
             .sm_scale = 1.0f,          /* no gate looks at it */
             .causal = 1,
-            .window_tokens = window == 1 ? info->window_tokens : 0,
+            .window_tokens = kind.window ? info->window_tokens : 0,
             .force_variant = options->force,
             .deny_variant = options->deny,
             .max_sequences = 1,        /* of a GPU's plan, which is not run */
@@ -151,7 +220,7 @@ static oct_status answer_open(answer *a, const octe_engine *engine, const explai
         };
         oct_plan *plan = NULL;
         status = oct_plan_create(a->context, &spec, &plan, error);
-        a->plan[window] = plan;
+        a->plan[i] = plan;
     }
     return status;
 }
@@ -159,8 +228,9 @@ static oct_status answer_open(answer *a, const octe_engine *engine, const explai
 static void answer_close(answer *a)
 {
     if (a->engine != NULL && !a->is_own) {
-        oct_plan_destroy((oct_plan *)(uintptr_t)a->plan[0]);
-        oct_plan_destroy((oct_plan *)(uintptr_t)a->plan[1]);
+        for (uint32_t i = 0; i < a->n; i++) {
+            oct_plan_destroy((oct_plan *)(uintptr_t)a->plan[i]);
+        }
         oct_context_destroy(a->context);
     }
 }

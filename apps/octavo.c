@@ -9,7 +9,7 @@
 #include "octavo/version.h"
 
 static const app_command *const commands[] = {
-    &app_command_compare, &app_command_eval, &app_command_run, &app_command_serve, &app_command_explain, &app_command_calibrate, &app_command_export_hf,
+    &app_command_compare, &app_command_eval, &app_command_advise, &app_command_run, &app_command_serve, &app_command_explain, &app_command_calibrate, &app_command_export_hf,
     &app_command_machine, &app_command_tune, &app_command_bench,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };

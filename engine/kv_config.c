@@ -124,6 +124,31 @@ octe_kv_layer_format octe_kv_config_layer(const octe_kv_config *config, uint32_t
     return config->layers != NULL && layer < config->n_layers ? config->layers[layer] : (octe_kv_layer_format){config->k, config->v};
 }
 
+static bool same_side(const oct_kv_format *a, const oct_kv_format *b)
+{
+    return a->dtype == b->dtype && a->scale_mode == b->scale_mode && a->scale_dtype == b->scale_dtype && a->rotated == b->rotated;
+}
+
+bool octe_kv_layer_format_same(const octe_kv_layer_format *a, const octe_kv_layer_format *b) { return same_side(&a->k, &b->k) && same_side(&a->v, &b->v); }
+
+void octe_kv_config_set_layers(octe_kv_config *config, const octe_kv_layer_format *layers, uint32_t n_layers)
+{
+    uint32_t most = 0;
+    config->layers = layers;
+    config->n_layers = n_layers;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < n_layers; j++) {
+            n += octe_kv_layer_format_same(&layers[i], &layers[j]);
+        }
+        if (n > most) {
+            most = n;
+            config->k = layers[i].k;
+            config->v = layers[i].v;
+        }
+    }
+}
+
 bool octe_kv_config_is_static(const octe_kv_config *config, int side)
 {
     const uint32_t n = config->layers != NULL ? config->n_layers : 1;

@@ -5,11 +5,6 @@
 #include "engine/model.h"
 #include "engine/scales.h"
 
-/* What one layer is kept in. */
-typedef struct octe_kv_layer_format {
-    oct_kv_format k, v;
-} octe_kv_layer_format;
-
 /* Layers that differ in K's or V's format, or in their window, at most: each kind has a pool and a plan of its own. */
 enum { OCTE_KV_MAX_KINDS = 32 };
 
@@ -43,6 +38,11 @@ bool octe_kv_format_is_static(const oct_kv_format *format);
 
 /* Names by index from 0, for usage texts; NULL past the end. */
 const char *octe_kv_config_name(uint32_t index);
+
+/* Formats by layer, and as k and v those that most layers have. layers: kept by pointer. */
+void octe_kv_config_set_layers(octe_kv_config *config, const octe_kv_layer_format *layers, uint32_t n_layers);
+
+bool octe_kv_layer_format_same(const octe_kv_layer_format *a, const octe_kv_layer_format *b);
 
 /* What layer il is kept in. */
 octe_kv_layer_format octe_kv_config_layer(const octe_kv_config *config, uint32_t layer);

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "engine/kv_config.h"
 #include "engine/report.h"
 #include "host/file.h"
 
@@ -57,7 +58,20 @@ void octe_scales_free(octe_scales *sc)
         free(sc->head[which]);
         free(sc->channel[which]);
     }
+    free(sc->formats);
     *sc = (octe_scales){0};
+}
+
+oct_status octe_scales_set_formats(octe_scales *sc, const octe_kv_layer_format *formats, oct_error *error)
+{
+    octe_kv_layer_format *own = malloc(sc->n_layers * sizeof(*own));
+    if (own == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_scales_set_formats", NULL, "no memory for formats of %u layers", sc->n_layers);
+    }
+    memcpy(own, formats, sc->n_layers * sizeof(*own));
+    free(sc->formats);
+    sc->formats = own;
+    return OCT_OK;
 }
 
 typedef struct parser {
@@ -256,6 +270,37 @@ static oct_status read_side(const parser *p, const json_t *ours, int which, octe
     return s;
 }
 
+/* From version 2 on: a name for every layer, K and V. */
+static oct_status read_formats(const parser *p, const json_t *ours, octe_scales *sc)
+{
+    const json_t *object;
+    oct_status s = read_object(p, "octavo.formats", ours, "formats", &object);
+    if (s != OCT_OK) {
+        return s;
+    }
+    sc->formats = calloc(sc->n_layers, sizeof(*sc->formats));
+    if (sc->formats == NULL) {
+        return octe__report(p->error, OCT_OUT_OF_MEMORY, where, p->file, "no memory for formats of %u layers", sc->n_layers);
+    }
+    for (uint32_t i = 0; i < 2 * sc->n_layers; i++) {
+        const bool is_v = i >= sc->n_layers;
+        const uint32_t il = i % sc->n_layers;
+        const json_t *names = json_object_get(object, is_v ? "v" : "k");
+        char key[48];
+        snprintf(key, sizeof(key), is_v ? "octavo.formats.v" : "octavo.formats.k");
+        if (!json_is_array(names) || json_array_size(names) != sc->n_layers) {
+            return bad(p, key, "is %s of %zu; must be an array of %u names", kind(names), json_array_size(names), sc->n_layers);
+        }
+        const char *name = json_string_value(json_array_get(names, il));
+        if (name == NULL || octe_kv_format_from_name(name, is_v ? &sc->formats[il].v : &sc->formats[il].k, NULL) != OCT_OK) {
+            char quoted[OCTE__QUOTE_SIZE];
+            snprintf(key, sizeof(key), "octavo.formats.%c.%u", is_v ? 'v' : 'k', il);
+            return bad(p, key, "is '%s', which is no cache format", name != NULL ? octe__quote(quoted, name, strlen(name)) : kind(json_array_get(names, il)));
+        }
+    }
+    return OCT_OK;
+}
+
 /* The key "octavo", which other readers ignore. Replaces *sc by the finer numbers. */
 static oct_status read_ours(const parser *p, const json_t *root, octe_scales *sc)
 {
@@ -267,8 +312,8 @@ static oct_status read_ours(const parser *p, const json_t *root, octe_scales *sc
         return bad(p, "octavo", "is %s; must be an object", kind(ours));
     }
     const json_t *version = json_object_get(ours, "version");
-    if (!json_is_integer(version) || json_integer_value(version) != 1) {
-        return bad(p, "octavo.version", "is not 1, the only one this reader knows");
+    if (!json_is_integer(version) || json_integer_value(version) < 1 || json_integer_value(version) > OCTE_SCALES_VERSION) {
+        return bad(p, "octavo.version", "is not 1 or %d, which this reader knows", OCTE_SCALES_VERSION);
     }
     uint32_t n_heads, dim;
     oct_status s = read_size(p, "octavo.heads", ours, "heads", OCTE_SCALES_MAX_HEADS, &n_heads);
@@ -298,6 +343,9 @@ static oct_status read_ours(const parser *p, const json_t *root, octe_scales *sc
     for (int which = 0; which < 2 && s == OCT_OK; which++) {
         finer.rotated[which] = rotated != NULL && json_is_true(json_array_get(rotated, (size_t)which));
         s = read_side(p, ours, which, &finer);
+    }
+    if (s == OCT_OK && json_integer_value(version) >= 2) {
+        s = read_formats(p, ours, &finer);
     }
     if (s != OCT_OK) {
         octe_scales_free(&finer);

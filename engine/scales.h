@@ -15,8 +15,14 @@ enum {
     OCTE_SCALES_MAX_HEADS = 1024,
     OCTE_SCALES_MAX_DIM = 512,
     OCTE_SCALES_MAX_RANKS = 1024,
-    OCTE_SCALES_MAX_FILE_BYTES = 32 << 20
+    OCTE_SCALES_MAX_FILE_BYTES = 32 << 20,
+    OCTE_SCALES_VERSION = 2   /* newest of the key "octavo" that is read and written */
 };
+
+/* What one layer is kept in. */
+typedef struct octe_kv_layer_format {
+    oct_kv_format k, v;
+} octe_kv_layer_format;
 
 /* real value = byte * scale. Each array is NULL when the file doesn't give it; which: [0] for K, [1] for V. */
 typedef struct octe_scales {
@@ -30,10 +36,14 @@ typedef struct octe_scales {
     float *channel[2];         /* [n_layers][n_heads][dim] */
     bool layer_split;          /* K and V have layer numbers of their own; false: the file gave one for both */
     bool rotated[2];           /* the numbers speak of values kept rotated */
+    octe_kv_layer_format *formats;   /* [n_layers] what the layers are to be kept in; NULL when the file doesn't say (version 1) */
 } octe_scales;
 
-/* Allocates arrays filled with 1; n_heads 0: layer scales only, dim 0: no channel scales. */
+/* Allocates arrays filled with 1; n_heads 0: layer scales only, dim 0: no channel scales. No formats. */
 oct_status octe_scales_create(octe_scales *scales, uint32_t n_layers, uint32_t n_heads, uint32_t dim, oct_error *error);
+/* Formats of n_layers, copied. */
+oct_status octe_scales_set_formats(octe_scales *scales, const octe_kv_layer_format *formats, oct_error *error);
+
 void octe_scales_free(octe_scales *scales);   /* frees the arrays and zeroes the struct; fine on a zeroed one */
 
 /* For a rank: a process that holds the heads of all of them. Of each layer the largest number, which saturates no rank's heads. */
@@ -47,6 +57,7 @@ oct_status octe_scales_read(const char *path, uint32_t rank, octe_scales *scales
 oct_status octe_scales_parse(const char *json, size_t size, const char *name, uint32_t rank, octe_scales *scales, oct_error *error);
 
 /* Writes the file in one step: a temporary file beside it, flushed, then renamed; on an error nothing is left behind and an old file stays.
+ * Without formats it is of version 1, as it always was; with them of version 2, whose formats stand by name, one a layer.
  * n_ranks (>= 1): every rank gets the same numbers; scaling_factor holds the larger of K and V, which saturates neither. */
 oct_status octe_scales_write(const octe_scales *scales, uint32_t n_ranks, const char *path, oct_error *error);
 

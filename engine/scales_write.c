@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "engine/kv_config.h"
 #include "engine/report.h"
 #include "engine/scales.h"
 #include "host/file.h"
@@ -70,10 +71,35 @@ static bool add_factors(json_t *root, const octe_scales *sc, uint32_t n_ranks)
     return fine;
 }
 
+static json_t *format_names(const octe_scales *sc, int which)
+{
+    json_t *names = json_array();
+    bool fine = names != NULL;
+    for (uint32_t il = 0; il < sc->n_layers && fine; il++) {
+        char name[48];
+        (void)octe_kv_format_name(which == 0 ? &sc->formats[il].k : &sc->formats[il].v, name, sizeof(name));
+        fine = json_array_append_new(names, json_string(name)) == 0;
+    }
+    if (!fine) {
+        json_decref(names);
+        return NULL;
+    }
+    return names;
+}
+
+static bool add_formats(json_t *ours, const octe_scales *sc)
+{
+    if (sc->formats == NULL) {
+        return true;
+    }
+    json_t *formats = json_object();
+    return set(ours, "formats", formats) && set(formats, "k", format_names(sc, 0)) && set(formats, "v", format_names(sc, 1));
+}
+
 static bool add_ours(json_t *root, const octe_scales *sc)
 {
     json_t *ours = json_object();
-    return set(root, "octavo", ours) && set(ours, "version", json_integer(1)) && (sc->n_heads == 0 || set(ours, "heads", json_integer(sc->n_heads))) &&
+    return set(root, "octavo", ours) && set(ours, "version", json_integer(sc->formats != NULL ? OCTE_SCALES_VERSION : 1)) && add_formats(ours, sc) && (sc->n_heads == 0 || set(ours, "heads", json_integer(sc->n_heads))) &&
            (sc->dim == 0 || set(ours, "dim", json_integer(sc->dim))) && set(ours, "rotated", json_pack("[b, b]", (int)sc->rotated[0], (int)sc->rotated[1])) &&
            set(ours, "k", side(sc, 0)) && set(ours, "v", side(sc, 1));
 }

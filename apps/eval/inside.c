@@ -62,16 +62,22 @@ oct_status eval_inside_measure(const eval_inside_options *o, const eval_inside_w
     in->n_alone_tokens = eval_alone_tokens(info, o->n_tokens, o->quick);
     in->n_alone_judged = eval_alone_judged(info, o->n_tokens, o->quick);
     oct_status status = OCT_OK;
+    uint32_t n_sensitivity = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_sensitivity += wanted[i].sensitivity;
+    }
+    const double total = eval_inside_work(o, n, n_sensitivity), one = n_sensitivity > 0 ? eval_inside_work(o, 0, 1) : 0;
     for (uint32_t i = 0; i < n && status == OCT_OK; i++) {
         status = look_into(o, &wanted[i], in, error);
-        if (status == OCT_OK && o->progress != NULL && !o->progress(o->user, "inside the model", i + 1.0, n)) {
+        if (status == OCT_OK && o->progress != NULL && !o->progress(o->user, "inside the model", (i + 1.0) * in->n_tokens, total)) {
             status = oct__error_set(error, OCT_CANCELLED, where, "stopped");
         }
     }
     for (uint32_t i = 0; i < n && status == OCT_OK; i++) {
         if (wanted[i].sensitivity) {
+            const double before = (double)n * in->n_tokens + in->n_sensitivities * one;
             eval_sensitivity *const s = &in->sensitivities[in->n_sensitivities++];
-            status = eval_alone_run(o, &wanted[i], in, s, error);
+            status = eval_alone_run(o, &wanted[i], before, total, in, s, error);
             if (status == OCT_OK) {
                 status = eval_alone_find(in, s, error);
             }

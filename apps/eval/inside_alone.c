@@ -34,6 +34,7 @@ typedef struct alone {
     const eval_inside_wanted *wanted;
     const octe_model_info *info;
     uint32_t n_tokens, n_judged;
+    double done_before, total;        /* tokens of the whole measurement */
     float *logits, *shares;           /* of the base: [n_judged][n_vocab] */
     compare_base *bases;              /* [n_judged] */
     octe_kv_layer_format *layers;     /* [n_layers] */
@@ -112,15 +113,14 @@ static int by_cost(const void *left, const void *right)
     return x != y ? (x < y) - (x > y) : (a->layer > b->layer) - (a->layer < b->layer);
 }
 
-static oct_status go_on(const alone *a, const char *doing, double done, double total, oct_error *error)
+static oct_status go_on(const alone *a, const char *doing, double done, oct_error *error)
 {
-    return a->options->progress == NULL || a->options->progress(a->options->user, doing, done, total) ? OCT_OK : oct__error_set(error, OCT_CANCELLED, where, "stopped");
+    return a->options->progress == NULL || a->options->progress(a->options->user, doing, a->done_before + done, a->total) ? OCT_OK : oct__error_set(error, OCT_CANCELLED, where, "stopped");
 }
 
 static oct_status run_all(alone *a, eval_sensitivity *s, oct_error *error)
 {
     const uint32_t n_layers = a->info->n_layers, n_apart = eval_alone_apart(n_layers, a->options->quick);
-    const double total = a->n_tokens * (3.0 + n_layers + 2.0 * n_apart);
     double ignored, done = a->n_tokens;
     oct_status status = run_base(a, error);
     if (status == OCT_OK) {
@@ -138,7 +138,7 @@ static oct_status run_all(alone *a, eval_sensitivity *s, oct_error *error)
         status = judge_layer(a, il, true, true, &one->kl, &one->same_top, error);
         done += a->n_tokens;
         if (status == OCT_OK) {
-            status = go_on(a, "one layer at a time", done, total, error);
+            status = go_on(a, "one layer at a time", done, error);
         }
     }
     if (status == OCT_OK) {
@@ -152,15 +152,15 @@ static oct_status run_all(alone *a, eval_sensitivity *s, oct_error *error)
         }
         done += 2.0 * a->n_tokens;
         if (status == OCT_OK) {
-            status = go_on(a, "K and V apart", done, total, error);
+            status = go_on(a, "K and V apart", done, error);
         }
     }
     return status;
 }
 
-oct_status eval_alone_run(const eval_inside_options *o, const eval_inside_wanted *wanted, eval_inside *inside, eval_sensitivity *s, oct_error *error)
+oct_status eval_alone_run(const eval_inside_options *o, const eval_inside_wanted *wanted, double done_before, double total, eval_inside *inside, eval_sensitivity *s, oct_error *error)
 {
-    alone a = { .options = o, .wanted = wanted, .info = octe_model_info_get(o->model), .n_tokens = inside->n_alone_tokens, .n_judged = inside->n_alone_judged };
+    alone a = { .options = o, .wanted = wanted, .done_before = done_before, .total = total, .info = octe_model_info_get(o->model), .n_tokens = inside->n_alone_tokens, .n_judged = inside->n_alone_judged };
     const size_t n = (size_t)a.n_judged * a.info->n_vocab;
     a.logits = malloc(n * sizeof(*a.logits));
     a.shares = malloc(n * sizeof(*a.shares));

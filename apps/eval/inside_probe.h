@@ -41,8 +41,8 @@ oct_status eval_probe_run(eval_probe *probe, const eval_inside_options *options,
 void eval_probe_find(const eval_probe *probe, eval_inside *inside, const eval_inside_format *f);
 void eval_probe_close(eval_probe *probe);
 
-/* One layer at a time, see eval_sensitivity; then what stands out, to the findings. */
-oct_status eval_alone_run(const eval_inside_options *options, const eval_inside_wanted *wanted, eval_inside *inside, eval_sensitivity *s, oct_error *error);
+/* One layer at a time, see eval_sensitivity; then what stands out, to the findings. done_before, total: tokens of the whole measurement, for its progress. */
+oct_status eval_alone_run(const eval_inside_options *options, const eval_inside_wanted *wanted, double done_before, double total, eval_inside *inside, eval_sensitivity *s, oct_error *error);
 uint32_t eval_alone_tokens(const octe_model_info *info, uint32_t n_tokens, bool quick);
 uint32_t eval_alone_judged(const octe_model_info *info, uint32_t n_tokens, bool quick);
 uint32_t eval_alone_apart(uint32_t n_layers, bool quick);   /* layers whose K and V are taken apart */

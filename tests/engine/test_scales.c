@@ -17,6 +17,7 @@
 
 #include "engine/calibrate.h"
 #include "engine/compare_logits.h"
+#include "engine/kv_config.h"
 #include "engine/scales.h"
 #include "engine/tiny_model.h"
 
@@ -131,6 +132,71 @@ static void round_trip(void **state)
     octe_scales_free(&sc);
 }
 
+/* Version 2: a format for every layer, by name; without formats the file is the one of version 1. */
+static void formats_by_layer(void **state)
+{
+    (void)state;
+    octe_scales sc = sample(), back;
+    oct_error error = OCT_ERROR_INIT;
+    octe_kv_layer_format formats[3];
+    static const char *const names[3][2] = {{"i8+rot", "e4m3:layer"}, {"f16", "f16"}, {"e4m3fnuz:channel", "i8:channel+rot"}};
+    const char *path = tiny_path("formats.json");
+    for (int il = 0; il < 3; il++) {
+        assert_int_equal(octe_kv_format_from_name(names[il][0], &formats[il].k, NULL), OCT_OK);
+        assert_int_equal(octe_kv_format_from_name(names[il][1], &formats[il].v, NULL), OCT_OK);
+    }
+    assert_int_equal(octe_scales_write(&sc, 1, path, &error), OCT_OK);
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(root, "octavo"), "version")), 1);
+    assert_null(json_object_get(json_object_get(root, "octavo"), "formats"));
+    json_decref(root);
+    assert_int_equal(octe_scales_set_formats(&sc, formats, &error), OCT_OK);
+    assert_int_equal(octe_scales_set_formats(&sc, formats, &error), OCT_OK);   /* again: the old ones go */
+    assert_int_equal(octe_scales_write(&sc, 1, path, &error), OCT_OK);
+    if (octe_scales_read(path, 0, &back, &error) != OCT_OK) {
+        fail_msg("%s", error.text);
+    }
+    assert_memory_equal(back.formats, formats, sizeof(formats));
+    assert_memory_equal(back.channel[1], sc.channel[1], 24 * sizeof(float));
+    octe_scales_free(&back);
+    octe_scales_free(&sc);
+    root = json_load_file(path, 0, NULL);
+    json_t *ours = json_object_get(root, "octavo");
+    assert_int_equal(json_integer_value(json_object_get(ours, "version")), 2);
+    assert_non_null(json_object_get(json_object_get(json_object_get(root, "kv_cache"), "scaling_factor"), "0"));   /* as others read it */
+    static const struct {
+        const char *path, *json, *says;
+    } wrong[] = {
+        {"version", "3", "'octavo.version' is not 1 or 2"},
+        {"version", "0", "'octavo.version' is not 1 or 2"},
+        {"formats", "[]", "'octavo.formats' is an array"},
+        {"formats", "{\"k\": [\"f16\", \"f16\", \"f16\"]}", "'octavo.formats.v' is missing"},
+        {"formats", "{\"k\": [\"f16\", \"f16\"], \"v\": [\"f16\", \"f16\", \"f16\"]}", "'octavo.formats.k' is an array of 2; must be an array of 3 names"},
+        {"formats", "{\"k\": [\"f16\", \"q5\", \"f16\"], \"v\": [\"f16\", \"f16\", \"f16\"]}", "'octavo.formats.k.1' is 'q5', which is no cache format"},
+        {"formats", "{\"k\": [\"f16\", \"f16\", \"f16\"], \"v\": [\"f16\", \"f16\", 7]}", "'octavo.formats.v.2' is 'a number', which is no cache format"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        json_t *copy = json_deep_copy(root);
+        json_object_set_new(json_object_get(copy, "octavo"), wrong[i].path, json_loads(wrong[i].json, JSON_DECODE_ANY, NULL));
+        char *text = json_dumps(copy, 0);
+        assert_int_equal(octe_scales_parse(text, strlen(text), "f", 0, &back, &error), OCT_BAD_DATA);
+        if (strstr(error.text, wrong[i].says) == NULL) {
+            fail_msg("%s", error.text);
+        }
+        assert_null(back.layer[0]);
+        free(text);
+        json_decref(copy);
+    }
+    /* Version 1 has no formats, whatever stands there. */
+    json_object_set_new(ours, "version", json_integer(1));
+    char *text = json_dumps(root, 0);
+    assert_int_equal(octe_scales_parse(text, strlen(text), "f", 0, &back, &error), OCT_OK);
+    assert_null(back.formats);
+    octe_scales_free(&back);
+    free(text);
+    json_decref(root);
+}
+
 static void write_errors_leave_nothing(void **state)
 {
     (void)state;
@@ -209,7 +275,8 @@ static void refuses_wrong_files(void **state)
         {"{\"model_type\": \"a\\u0007b\", \"kv_cache\": {\"dtype\": \"float8_e4m3fn\", \"scaling_factor\": {\"0\": {\"0\": 1}}}}", "'model_type'"},
         {OURS("[]"), "'octavo' is an array"},
         {OURS("{}"), "'octavo.version'"},
-        {OURS("{\"version\": 2}"), "'octavo.version'"},
+        {OURS("{\"version\": 3}"), "'octavo.version'"},
+        {OURS("{\"version\": 2}"), "'octavo.k' is missing"},
         {OURS("{\"version\": 1}"), "'octavo.k' is missing"},
         {OURS("{\"version\": 1, \"heads\": 0}"), "'octavo.heads'"},
         {OURS("{\"version\": 1, \"heads\": 1e3}"), "'octavo.heads'"},
@@ -486,7 +553,7 @@ static int close_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_what_others_write), cmocka_unit_test(round_trip),  cmocka_unit_test(write_errors_leave_nothing), cmocka_unit_test(refuses_wrong_files),
+        cmocka_unit_test(reads_what_others_write), cmocka_unit_test(round_trip), cmocka_unit_test(formats_by_layer),  cmocka_unit_test(write_errors_leave_nothing), cmocka_unit_test(refuses_wrong_files),
         cmocka_unit_test(calibrates),              cmocka_unit_test(scales_reach_the_pages), cmocka_unit_test(scales_must_fit),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -1,4 +1,5 @@
 """octavo.transformers on real models of transformers: small random ones against eager attention in float32, and the models in build/models where they lie."""
+import json
 import os
 import re
 import shutil
@@ -120,6 +121,34 @@ def test_an_8_bit_cache_is_eager_attention_over_what_its_bytes_mean(name, kv):
         error = (in_steps(model, ids, mask, ours.OctavoCache(model.config, kv)) - want).norm() / want.norm()
         loss = (in_steps(plain, ids, mask, transformers.DynamicCache(config=plain.config)) - want).norm() / want.norm()
     assert error < 1e-3 and error < loss / 3
+
+
+def test_a_calibration_file_says_what_each_layer_is_kept_in(tmp_path):
+    """Formats of a file's layers, and its scales, are those of a cache that was told the same; version 1 leaves the formats to kv."""
+    model = build("llama")
+    n, heads = model.config.num_hidden_layers, model.config.num_key_value_heads
+    k = ["i8+rot" if i % 2 == 0 else "f32" for i in range(n)]
+    file = {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {str(i): 0.05 for i in range(n)}}},
+            "octavo": {"version": 2, "heads": heads, "rotated": [False, False], "formats": {"k": k, "v": ["e4m3fn:layer"] * n}, "k": {"layer": [0.05] * n}, "v": {"layer": [0.01 * (i + 1) for i in range(n)]}}}
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(file))
+    ids, mask = prompt()
+    with torch.inference_mode():
+        cache = ours.OctavoCache(model.config, calibration=path)
+        got = in_steps(model, ids, mask, cache)
+        assert [layer.pages.spec.k.dtype for layer in cache.layers] == [name.split("+")[0] for name in k] and cache.layers[0].pages.spec.k.rotated
+        np.testing.assert_allclose([float(layer.pages.layer.v_scale[0]) for layer in cache.layers], [0.01 * (i + 1) for i in range(n)], rtol=1e-6)
+        assert (got - in_steps(model, ids, mask, ours.OctavoCache(model.config, "f32"))).norm() / got.norm() < 0.1
+        file["octavo"]["version"] = 1
+        path.write_text(json.dumps(file))
+        form = octavo.KVFormat("e4m3fn", "layer")
+        scales = [(0.05, 0.01 * (i + 1)) for i in range(n)]
+        assert torch.equal(in_steps(model, ids, mask, ours.OctavoCache(model.config, (form, form), calibration=path)), in_steps(model, ids, mask, ours.OctavoCache(model.config, (form, form), scales=scales)))
+    file["kv_cache"]["scaling_factor"]["0"][str(n)] = 1.0
+    file["octavo"] |= {"k": {"layer": [0.05] * (n + 1)}, "v": {"layer": [0.05] * (n + 1)}}
+    path.write_text(json.dumps(file))
+    with pytest.raises(octavo.InvalidArgument, match=f"is of {n + 1} layers; the model has {n}"):
+        ours.OctavoCache(model.config, calibration=path)
 
 
 def test_memory_is_that_of_eight_bits_and_of_the_window():

@@ -30,11 +30,12 @@ from ._octavo import (
     machines,
     merge_states,
 )
+from ._calibration import Calibration, read_calibration
 from ._numbers import calibrate, dequantize, quantize
 from ._texts import explain, machine
 
 __all__ = [
-    "AttentionPlan", "BadData", "Cancelled", "Context", "DeviceFault", "InvalidArgument", "IoError", "KVFormat", "KVLayer", "KVPool", "KVSpec",
+    "AttentionPlan", "BadData", "Calibration", "Cancelled", "Context", "DeviceFault", "InvalidArgument", "IoError", "KVFormat", "KVLayer", "KVPool", "KVSpec",
     "OctavoError", "OutOfMemory", "OutOfPages", "PageTable", "PageTableView", "PoolArray", "Rope", "TwinPageTable", "Unsupported", "__version__",
-    "calibrate", "default_context", "dequantize", "explain", "kv_write", "machine", "machines", "merge_states", "quantize",
+    "calibrate", "default_context", "dequantize", "explain", "kv_write", "machine", "machines", "merge_states", "quantize", "read_calibration",
 ]

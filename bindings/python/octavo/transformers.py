@@ -13,6 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin, get_layer_types_and_kwargs
 
 from . import _octavo
+from ._calibration import Calibration, read_calibration
 from ._hf_pages import _NAMES, PAGE_TOKENS, Book, Chunk, Pages, Plans, ints
 
 __all__ = ["OctavoCache", "attention", "attention_mask"]
@@ -99,7 +100,7 @@ class _Stored(torch.Tensor):
 @dataclass
 class _Shared:
     """What all layers of a cache know; not the cache, or only the garbage collector would give its memory back."""
-    formats: tuple
+    formats: list                                             # of K and V, by layer
     scales: list | None
     most_tokens: int | None
     steps: list[int]                                          # that each layer has made
@@ -138,7 +139,7 @@ class OctavoLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states, value_states):
         heads, dim, dim_v = key_states.shape[1], key_states.shape[3], value_states.shape[3]
-        k, v = self.shared.formats
+        k, v = self.shared.formats[self.index]
         spec = _octavo.KVSpec(heads, dim, dim_v=dim_v, page_size=PAGE_TOKENS, k=k, v=v)
         scales = self.shared.scales[self.index] if self.shared.scales is not None else (1.0, 1.0)
         scales = tuple(s if f.scale in ("tensor", "layer", "layer_head", "channel") else None for s, f in zip(scales, (k, v)))
@@ -186,12 +187,13 @@ class OctavoCache(Cache):
     """A key/value cache whose layers keep 8 bits an element, for models with attn_implementation="octavo".
 
     config: the model's. kv: "i8" (K rotated), "e4m3" (scales of each token and head), "e5m2", "bf16", "f16", "f32", or a pair of KVFormat for K and V.
-    scales: for formats with static scales, a (k, v) of numbers or float32 tensors for every layer; real value = byte * scale. max_cache_len: takes the
+    scales: for formats with static scales, a (k, v) of numbers or float32 tensors for every layer; real value = byte * scale. calibration: a file of `octavo
+    calibrate` or `octavo advise`, or what read_calibration made of it: its scales, and the formats of its layers where it has some, instead of kv. max_cache_len: takes the
     memory of so many tokens a sequence at once, and no more (InvalidArgument past it); None: memory grows with the text. Layers with a sliding window keep the
     window's pages. Source: KVLayer, PageTable, AttentionPlan. Raises InvalidArgument, Unsupported.
     """
 
-    def __init__(self, config, kv="i8", *, scales=None, max_cache_len: int | None = None):
+    def __init__(self, config, kv="i8", *, scales=None, calibration=None, max_cache_len: int | None = None):
         config = config.get_text_config(decoder=True)
         formats = _FORMATS.get(kv) if isinstance(kv, str) else tuple(_octavo.KVFormat(f) if isinstance(f, str) else f for f in kv)
         if formats is None or len(formats) != 2:
@@ -202,7 +204,16 @@ class OctavoCache(Cache):
             raise NotImplementedError(f"octavo: OctavoCache has layers of full_attention and sliding_attention, not of {', '.join(sorted(other))}")
         if scales is not None and len(scales) != len(types):
             _octavo._refuse("scales", f"are of {len(scales)} layers; the model has {len(types)}")
-        self.shared = _Shared(formats, scales, max_cache_len, [0] * len(types))
+        by_layer = [formats] * len(types)
+        if calibration is not None:
+            if scales is not None:
+                _octavo._refuse("calibration", "and scales exclude each other")
+            file = calibration if isinstance(calibration, Calibration) else read_calibration(calibration)
+            if file.n_layers != len(types):
+                _octavo._refuse("calibration", f"is of {file.n_layers} layers; the model has {len(types)}")
+            by_layer = list(file.formats) if file.formats is not None else by_layer
+            scales = [tuple(file.scales(layer, side, form) for side, form in enumerate(pair)) for layer, pair in enumerate(by_layer)]
+        self.shared = _Shared(by_layer, scales, max_cache_len, [0] * len(types))
         super().__init__(layers=[OctavoLayer(self.shared, i, int(m.get("sliding_window") or 0)) for i, m in enumerate(more)])
 
     @property

@@ -1,0 +1,102 @@
+"""The calibration file of `octavo calibrate` and `octavo advise`: scales and, from version 2 on, formats of every layer (doc/EVAL.md)."""
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import _octavo
+
+NEWEST_VERSION = 2
+_SUFFIXES = {"": "none", "tensor": "tensor", "layer": "layer", "head": "layer_head", "channel": "channel", "token": "token_head", "token32": "token_head"}
+_BY = {"tensor": "layer", "layer": "layer", "layer_head": "head", "channel": "channel"}
+
+
+def _bad(path, what):
+    raise _octavo.BadData(f"{path}: {what}")
+
+
+def _format(path, name) -> _octavo.KVFormat:
+    """One of `-ctk`'s names: i8+rot, e4m3fn:layer."""
+    plain, plus, rotated = str(name).partition("+")
+    dtype, colon, suffix = plain.partition(":")
+    suffix = suffix if colon else "token" if dtype == "i8" else ""
+    if suffix not in _SUFFIXES or (plus and rotated != "rot"):
+        _bad(path, f"{name!r} is no cache format")
+    try:
+        scale = {"scale_dtype": "f32" if suffix == "token32" else "f16"} if suffix.startswith("token") else {}
+        return _octavo.KVFormat(dtype, _SUFFIXES[suffix], rotated=bool(plus), **scale)
+    except (ValueError, TypeError) as error:
+        raise _octavo.BadData(f"{path}: {name!r} is no cache format: {error}") from None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A file's numbers. formats: a (k, v) of KVFormat for every layer, None where the file doesn't say (version 1). numbers: of K and V, by "layer" [layers], "head"
+    [layers, heads] and "channel" [layers, heads, dim], for e4m3fn; those that the file has. rotated: of K and V, whether they speak of rotated values."""
+    path: str
+    n_layers: int
+    formats: tuple | None
+    numbers: tuple
+    rotated: tuple
+
+    def scales(self, layer: int, side: int, form: _octavo.KVFormat) -> np.ndarray | None:
+        """What KVPool.set_scale takes for a layer's K (side 0) or V in a format: float32, as the format counts its numbers. None for formats without static scales."""
+        if form.scale not in _BY:
+            return None
+        if self.rotated[side] != form.rotated:
+            _bad(self.path, f"the scales of {'KV'[side]} were made for values kept {'rotated' if self.rotated[side] else 'as they are'}")
+        numbers = self.numbers[side].get(_BY[form.scale])
+        if numbers is None:
+            _bad(self.path, f"has no numbers by {_BY[form.scale]} for {'KV'[side]}")
+        # An e4m3fn scale serves e4m3fnuz doubled, and integers by the ratio of the largest values.
+        factor = {"e4m3fnuz": 2.0, "i8": 448 / 127}.get(form.dtype, 1.0)
+        chosen = numbers.max() if form.scale == "tensor" else numbers[layer]
+        return np.atleast_1d(chosen * np.float32(factor)).astype(np.float32)
+
+
+def _side(path, ours, name, n_layers):
+    side, found = ours.get(name), {}
+    if not isinstance(side, dict) or "layer" not in side:
+        _bad(path, f"octavo.{name}.layer is missing")
+    for key, shape in (("layer", (n_layers,)), ("head", (n_layers, ours.get("heads"))), ("channel", (n_layers, ours.get("heads"), ours.get("dim")))):
+        if key in side:
+            try:
+                numbers = np.asarray(side[key], np.float32)
+            except (ValueError, TypeError):
+                _bad(path, f"octavo.{name}.{key} is no array of numbers")
+            if numbers.shape != shape or not (np.isfinite(numbers) & (numbers > 0)).all():
+                _bad(path, f"octavo.{name}.{key} must be {shape} numbers that are finite and > 0")
+            found[key] = numbers
+    return found
+
+
+def read_calibration(path) -> Calibration:
+    """Reads a calibration file, of vLLM's form alone as well (then K and V share their numbers, the largest of all ranks). Raises BadData, OSError."""
+    path = os.fspath(path)
+    with open(path, encoding="utf-8") as file:
+        try:
+            root = json.load(file)
+            factors = root["kv_cache"]["scaling_factor"]
+            n_layers = len(factors["0"])
+            shared = np.max([[float(rank[str(layer)]) for layer in range(n_layers)] for rank in factors.values()], axis=0).astype(np.float32)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _octavo.BadData(f"{path}: no calibration file: {error!r}") from None
+    if not n_layers or not (np.isfinite(shared) & (shared > 0)).all():
+        _bad(path, "kv_cache.scaling_factor must be numbers that are finite and > 0")
+    ours = root.get("octavo")
+    if ours is None:
+        return Calibration(path, n_layers, None, ({"layer": shared}, {"layer": shared}), (False, False))
+    version = ours.get("version")
+    if version not in range(1, NEWEST_VERSION + 1):
+        _bad(path, f"octavo.version is {version!r}; known are 1 to {NEWEST_VERSION}")
+    formats = None
+    if version >= 2:
+        names = [(ours.get("formats") or {}).get(side) for side in "kv"]
+        if any(not isinstance(side, list) or len(side) != n_layers for side in names):
+            _bad(path, f"octavo.formats must have {n_layers} names for k and v")
+        formats = tuple((_format(path, k), _format(path, v)) for k, v in zip(*names))
+    rotated = tuple(bool(r) for r in ours.get("rotated", (False, False)))
+    return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated)

@@ -1,0 +1,63 @@
+"""The calibration file as the package reads it: both versions, vLLM's own form, scales by format, and every kind of wrong file with its key."""
+import json
+
+import numpy as np
+import octavo
+import pytest
+
+
+def ours(**changed):
+    sides = {"layer": [0.5, 0.25], "head": [[0.5, 0.125], [0.25, 0.0625]], "channel": (np.arange(1, 65, dtype=float).reshape(2, 2, 16) / 64).tolist()}
+    return {"version": 2, "heads": 2, "dim": 16, "rotated": [True, False], "formats": {"k": ["i8:channel+rot", "f16"], "v": ["e4m3fn:layer", "i8:token32"]}, "k": sides, "v": sides} | changed
+
+
+def written(tmp_path, octavo_key, factors=None):
+    path = tmp_path / "calibration.json"
+    root = {"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": factors or {"0": {"0": 0.5, "1": 0.25}}}}
+    path.write_text(json.dumps(root | ({"octavo": octavo_key} if octavo_key is not None else {})))
+    return path
+
+
+def test_formats_and_scales(tmp_path):
+    c = octavo.read_calibration(written(tmp_path, ours()))
+    channel, layer = octavo.KVFormat("i8", "channel", rotated=True), octavo.KVFormat("e4m3fn", "layer")
+    assert c.formats == ((channel, layer), (octavo.KVFormat("f16"), octavo.KVFormat("i8", "token_head", scale_dtype="f32"))) and c.n_layers == 2
+    np.testing.assert_allclose(c.scales(1, 0, channel), np.arange(33, 65).reshape(2, 16) / 64 * 448 / 127, rtol=1e-6)
+    np.testing.assert_array_equal(c.scales(0, 1, layer), np.float32([0.5]))
+    np.testing.assert_array_equal(c.scales(1, 1, octavo.KVFormat("e4m3fnuz", "layer_head")), np.float32([0.5, 0.125]))
+    np.testing.assert_array_equal(c.scales(1, 1, octavo.KVFormat("e5m2", "tensor")), np.float32([0.5]))
+    assert c.scales(0, 1, octavo.KVFormat("i8", "token_head")) is None
+    with pytest.raises(octavo.BadData, match="made for values kept rotated"):
+        c.scales(0, 0, layer)
+    # What set_scale takes.
+    pool = octavo.KVPool(octavo.KVSpec(2, 16, k=channel, v=layer), 1, 1)
+    pool.set_scale(0, k=c.scales(0, 0, channel), v=c.scales(0, 1, layer))
+
+
+def test_older_files(tmp_path):
+    first = octavo.read_calibration(written(tmp_path, ours(version=1)))
+    assert first.formats is None and first.scales(1, 1, octavo.KVFormat("e4m3fn", "layer"))[0] == 0.25
+    vllm = octavo.read_calibration(written(tmp_path, None, {"0": {"0": 0.5, "1": 0.25}, "1": {"0": 0.125, "1": 0.75}}))
+    assert vllm.formats is None and [float(vllm.scales(i, 0, octavo.KVFormat("e4m3fn", "layer"))[0]) for i in range(2)] == [0.5, 0.75]
+    with pytest.raises(octavo.BadData, match="no numbers by head"):
+        vllm.scales(0, 0, octavo.KVFormat("e4m3fn", "layer_head"))
+
+
+@pytest.mark.parametrize("changed, says", [
+    ({"version": 3}, "version is 3"), ({"formats": None}, "2 names"), ({"formats": {"k": ["f16"], "v": ["f16", "f16"]}}, "2 names"),
+    ({"formats": {"k": ["f16", "q5"], "v": ["f16", "f16"]}}, "'q5' is no cache format"), ({"formats": {"k": ["f16", "f16+up"], "v": ["f16", "f16"]}}, r"'f16\+up' is no cache format"),
+    ({"k": {}}, "octavo.k.layer is missing"), ({"v": {"layer": [1.0, 0.0]}}, "octavo.v.layer must be"), ({"v": {"layer": [1.0]}}, "octavo.v.layer must be"), ({"v": {"layer": ["a", 1]}}, "octavo.v.layer"),
+])
+def test_wrong_files(tmp_path, changed, says):
+    with pytest.raises(octavo.BadData, match=says):
+        octavo.read_calibration(written(tmp_path, ours(**changed)))
+
+
+def test_no_such_files(tmp_path):
+    with pytest.raises(OSError):
+        octavo.read_calibration(tmp_path / "none.json")
+    (tmp_path / "text.json").write_text("{")
+    with pytest.raises(octavo.BadData, match="no calibration file"):
+        octavo.read_calibration(tmp_path / "text.json")
+    with pytest.raises(octavo.BadData):
+        octavo.read_calibration(written(tmp_path, None, {"0": {"0": -1.0}}))
