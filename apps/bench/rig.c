@@ -340,6 +340,20 @@ static oct_status run_attention(bench_rig *rig, oct_plan *plan, const oct_kv_lay
 
 /* ---- write and merge ------------------------------------------------------------------------------------------------------ */
 
+/* A write and a merge say which row they take only in words: what explain's JSON calls chosen. */
+static void take_chosen(bench_rig *rig, const char *text)
+{
+    static const char key[] = "\"name\": \"";
+    const char *at = strstr(text, "\"state\": \"chosen\"");
+    char name[64];
+    while (at != NULL && at > text && strncmp(at, key, sizeof(key) - 1) != 0) {
+        at--;
+    }
+    if (at != NULL && sscanf(at, "\"name\": \"%63[^\"]", name) == 1) {
+        (void)snprintf(rig->variant, sizeof(rig->variant), "%s", name);
+    }
+}
+
 static oct_status make_write(bench_rig *rig, oct_error *error)
 {
     const bench_problem *const p = &rig->problem;
@@ -350,18 +364,9 @@ static oct_status make_write(bench_rig *rig, oct_error *error)
     if (rig->q == NULL || rig->out == NULL) {
         return out_of_memory(error);
     }
-    /* The write says which row it takes only in words: "chosen   kv_write.avx2 ...". */
-    char text[16384], name[64];
+    char text[16384];
     (void)oct_kv_write_explain(rig->context, &spec, p->operand, OCT_TEXT_JSON, text, sizeof(text));
-    const char *const state = strstr(text, "\"state\": \"chosen\"");
-    const char *at = state;
-    static const char key[] = "\"name\": \"";
-    while (at != NULL && at > text && strncmp(at, key, sizeof(key) - 1) != 0) {
-        at--;
-    }
-    if (at != NULL && sscanf(at, "\"name\": \"%63[^\"]", name) == 1) {
-        (void)snprintf(rig->variant, sizeof(rig->variant), "%s", name);
-    }
+    take_chosen(rig, text);
     return OCT_OK;
 }
 
@@ -404,12 +409,9 @@ static oct_status make_merge(bench_rig *rig, uint64_t cold_bytes, oct_error *err
     }
     free(out);
     free(lse);
-    const char *only = NULL;
-    for (uint32_t i = 0; oct_context_variant_name(rig->context, i) != NULL; i++) {
-        const char *const name = oct_context_variant_name(rig->context, i);
-        only = strncmp(name, "attn_merge.", 11) != 0 ? only : only == NULL ? name : "attn_merge";   /* of several, the library doesn't say which */
-    }
-    (void)snprintf(rig->variant, sizeof(rig->variant), "%s", only != NULL ? only : "");
+    char text[16384];
+    (void)oct_attn_merge_explain(rig->context, (int64_t)p->batch * p->q_len, p->heads_q, p->dim_v, p->parts, OCT_TEXT_JSON, text, sizeof(text));
+    take_chosen(rig, text);
     return status == OCT_OK ? OCT_OK : oct__error_set(error, status, where, "the parts could not be made: %s", oct_status_message(status));
 }
 

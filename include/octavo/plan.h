@@ -86,6 +86,9 @@ OCT_API size_t oct_plan_explain(const oct_plan *plan, uint32_t format, char *tex
 /* The same for kv_write. */
 OCT_API size_t oct_kv_write_explain(oct_context *context, const oct_kv_spec *spec, uint32_t src_dtype, uint32_t format, char *text, size_t size);
 
+/* The same for oct_attn_merge of so many parts of n_rows x heads vectors of dim floats, which chooses by size. */
+OCT_API size_t oct_attn_merge_explain(oct_context *context, int64_t n_rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t format, char *text, size_t size);
+
 /* The names of the CPU's variants, "op.name", by index from 0, and of those that a context chooses among; NULL past the end. Any thread. */
 OCT_API const char *oct_variant_name(uint32_t index);
 OCT_API const char *oct_context_variant_name(const oct_context *context, uint32_t index);

@@ -14,6 +14,7 @@
 #include "number/dtype.h"
 #include "number/scale.h"
 #include "plan/choose.h"
+#include "plan/explain.h"
 #include "plan/plan.h"
 
 /* ---- run ---------------------------------------------------------------------------------------------------------------- */
@@ -267,6 +268,16 @@ static void merge_task(void *arg, uint32_t ith, uint32_t nth)
     if (row0 < row1) {
         m->variant->merge(&m->args, row0, row1);
     }
+}
+
+size_t oct_attn_merge_explain(oct_context *context, int64_t n_rows, uint32_t heads, uint32_t dim, uint32_t n_parts, uint32_t format, char *bytes, size_t size)
+{
+    oct__text text;
+    oct__text_init(&text, bytes, size);
+    if (context != NULL && format <= OCT_TEXT_JSON && n_rows >= 0 && heads > 0 && dim > 0 && n_parts > 0) {
+        oct__explain_merge(&text, format, &context->machine, n_rows, heads, dim, n_parts);
+    }
+    return text.length;
 }
 
 oct_status oct_attn_merge(oct_context *context, const oct_attn_merge_args *given)

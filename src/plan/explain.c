@@ -102,14 +102,14 @@ static void add_row_json(oct__text *text, const oct__explained *e, const oct__va
 void oct__explain_operation(oct__text *text, uint32_t format, const oct__variant *rows, uint32_t n_rows, const oct__explained *e)
 {
     const bool json = format == OCT_TEXT_JSON;
-    const char *what = e->op == OCT__OP_kv_write ? "tokens" : "rows", *who = e->is_device ? "unit" : "thread";
+    const char *what = e->op == OCT__OP_kv_write ? "tokens" : "rows", *of = e->op == OCT__OP_attn_merge ? "parts" : "keys", *who = e->is_device ? "unit" : "thread";
     if (json) {
-        oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"keys\": %" PRId64 ", \"%ss\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
-                      e->is_batch ? "batch" : "nominal", what, e->n_rows, e->n_keys, who, e->n_threads);
+        oct__text_add(text, "{\"operation\": \"%s\", \"problem\": \"%s\", \"%s\": %" PRId64 ", \"%s\": %" PRId64 ", \"%ss\": %" PRIu32 ", \"variants\": [", oct__op_name(e->op),
+                      e->is_batch ? "batch" : "nominal", what, e->n_rows, of, e->n_keys, who, e->n_threads);
     } else {
         oct__text_add(text, "%s: %s%" PRId64 " %.*s", oct__op_name(e->op), e->is_batch ? "batch of " : "", e->n_rows, (int)strlen(what) - (e->n_rows == 1), what);
         if (e->op != OCT__OP_kv_write) {
-            oct__text_add(text, " over %" PRId64 " keys", e->n_keys);
+            oct__text_add(text, " %s %" PRId64 " %s", e->op == OCT__OP_attn_merge ? "of" : "over", e->n_keys, of);
         }
         oct__text_add(text, ", %" PRIu32 " %s%s\n", e->n_threads, who, e->n_threads == 1 ? "" : "s");
     }
@@ -163,6 +163,9 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
         return;
     }
     oct__text_add(text, "%s; rates of %s\n", machine->device == OCT__DEVICE_CPU ? machine->cpu : machine->device_name, machine->rates.source);
+    if (facts == &machine->facts) { /* a merge has no formats */
+        return;
+    }
     const char *between = "";
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
         char value[32];
@@ -226,5 +229,32 @@ void oct__explain_write(oct__text *text, uint32_t format, const oct__machine *ma
     };
     begin(text, format, machine, &facts);
     oct__explain_operation(text, format, rows, n_rows, &e);
+    end(text, format);
+}
+
+void oct__explain_merge(oct__text *text, uint32_t format, const oct__machine *machine, int64_t n_rows, uint32_t heads, uint32_t dim, uint32_t n_parts)
+{
+    uint32_t n_table;
+    const oct__variant *rows = oct__variants_of(machine->device, &n_table);
+    const oct__rules no_rules = { .forced = { NULL } };
+    const oct__amount amount = oct__amount_of_merge(n_rows, heads, dim, n_parts);
+    double seconds[OCT__VARIANTS_MAX];
+    for (uint32_t i = 0; i < n_table; i++) {
+        seconds[i] = oct__cost_seconds(&rows[i].cost, &machine->rates, &amount, 1);
+    }
+    const oct__explained e = {
+        .op = OCT__OP_attn_merge,
+        .facts = &machine->facts,
+        .rules = &no_rules,
+        .seconds = seconds,
+        .chosen = oct__choose_merge(machine, n_rows, heads, dim, n_parts, 1),
+        .n_threads = 1,          /* how many run it is decided by the chosen row's time */
+        .n_rows = n_rows,
+        .n_keys = n_parts,
+        .is_device = machine->device != OCT__DEVICE_CPU,
+        .is_batch = true,
+    };
+    begin(text, format, machine, &machine->facts);
+    oct__explain_operation(text, format, rows, n_table, &e);
     end(text, format);
 }

@@ -222,6 +222,34 @@ static void write_is_explained_too(void **state)
     assert_int_equal(oct_kv_write_explain(NULL, &p.spec.kv, OCT_DTYPE_BF16, OCT_TEXT_PLAIN, text, sizeof(text)), 0);
 }
 
+/* What is said is chosen is what runs: the row of the lowest time among those that the machine can run. */
+static void merge_is_explained_too(void **state)
+{
+    (void)state;
+    char text[16384], other[16384];
+    const size_t length = oct_attn_merge_explain(context, 12, 8, 64, 3, OCT_TEXT_PLAIN, text, sizeof(text));
+    assert_int_equal(strlen(text), length);
+    assert_words(text, "attn_merge: batch of 12 rows of 3 parts, 1 thread\n");
+    assert_words(text, "attn_merge.scalar");
+    const char *const chosen = strstr(text, "  chosen  ");
+    assert_non_null(chosen);
+    assert_null(strstr(chosen + 1, "  chosen  "));
+    assert_null(strstr(text, "head_dim_k"));
+    assert_int_equal(oct_attn_merge_explain(context, 12, 8, 64, 3, OCT_TEXT_PLAIN, NULL, 0), length);
+    assert_true(oct_attn_merge_explain(context, 12, 8, 64, 3, OCT_TEXT_JSON, other, sizeof(other)) < sizeof(other));
+    assert_words(other, "\"operation\": \"attn_merge\", \"problem\": \"batch\", \"rows\": 12, \"parts\": 3, \"threads\": 1, ");
+    char name[64];
+    assert_int_equal(sscanf(chosen, " chosen %63[^,\n]", name), 1);
+    char wanted[128];
+    snprintf(wanted, sizeof(wanted), "{\"name\": \"%s\", \"state\": \"chosen\"", name);
+    assert_words(other, wanted);
+    assert_int_equal(oct_attn_merge_explain(NULL, 12, 8, 64, 3, OCT_TEXT_PLAIN, text, sizeof(text)), 0);
+    assert_int_equal(oct_attn_merge_explain(context, -1, 8, 64, 3, OCT_TEXT_PLAIN, text, sizeof(text)), 0);
+    assert_int_equal(oct_attn_merge_explain(context, 12, 8, 0, 3, OCT_TEXT_PLAIN, text, sizeof(text)), 0);
+    assert_int_equal(oct_attn_merge_explain(context, 12, 8, 64, 0, OCT_TEXT_PLAIN, text, sizeof(text)), 0);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +260,7 @@ int main(void)
         cmocka_unit_test(names_need_not_outlive_create),
         cmocka_unit_test(info_counts_the_batch),
         cmocka_unit_test(write_is_explained_too),
+        cmocka_unit_test(merge_is_explained_too),
     };
     return cmocka_run_group_tests(tests, make_context, drop_context);
 }

@@ -156,6 +156,9 @@ static void json_is_valid_and_escaped(void **state)
         oct__text_init(&text, whole, sizeof(whole));
         oct__explain_write(&text, OCT_TEXT_JSON, &machine, &spec.kv, OCT_DTYPE_F16, 7);
         assert_true(text.length < sizeof(whole) && json_is_valid(whole));
+        oct__text_init(&text, whole, sizeof(whole));
+        oct__explain_merge(&text, OCT_TEXT_JSON, &machine, 100, 32, 128, 8);
+        assert_true(text.length < sizeof(whole) && json_is_valid(whole) && strstr(whole, "\"state\": \"chosen\"") != NULL);
         oct__plan_destroy(plan);
     }
 }
