@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: wheel engines check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: soak check-serve wheel engines check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -60,6 +60,17 @@ engines: setup wheel
 # The tests over this machine's own NVIDIA GPU; tools/check/gpu.sh --sanitize adds compute-sanitizer.
 check-gpu:
 	@tools/check/gpu.sh
+
+# Twenty minutes of use of the server, in pools that are always full; `make check` has three quieter ones. MINUTES=120 makes it longer.
+MINUTES ?= 20
+soak: release
+	@build/venv/bin/python -B tests/serve/soak.py --octavo build/release/octavo --minutes $(MINUTES) --pause 0 --clients 20 --full 50
+
+# OpenAI's own client and schemathesis against the server, with more requests than `make check` makes.
+EXAMPLES ?= 200
+check-serve: release
+	@tools/setup/clients.sh
+	@OCTAVO_SCHEMA_EXAMPLES=$(EXAMPLES) ctest --test-dir build/release --output-on-failure -R '^serve_(openai|schema)$$'
 
 format-check:
 	@python3 tools/check/format.py

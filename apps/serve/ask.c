@@ -86,17 +86,27 @@ static bool read_number(const json_t *root, const char *name, double least, doub
     return true;
 }
 
+bool app_whole_number(const json_t *value, int64_t least, int64_t most, int64_t *number)
+{
+    const double x = json_number_value(value);
+    if (json_is_real(value) && x == floor(x) && fabs(x) < 9007199254740992.0) {
+        *number = (int64_t)x;
+    } else if (json_is_integer(value)) {
+        *number = json_integer_value(value);
+    } else {
+        return false;
+    }
+    return *number >= least && *number <= most;
+}
+
 static bool read_count(const json_t *root, const char *name, int64_t least, int64_t most, int64_t *count, app_problem *problem)
 {
     const json_t *const value = field(root, name);
     if (value == NULL) {
         return true;
     }
-    if (!json_is_integer(value) || json_integer_value(value) < least || json_integer_value(value) > most) {
-        return app_problem_set(problem, 400, name, NULL, "'%s' must be a whole number from %lld to %lld", name, (long long)least, (long long)most);
-    }
-    *count = json_integer_value(value);
-    return true;
+    return app_whole_number(value, least, most, count) ||
+           app_problem_set(problem, 400, name, NULL, "'%s' must be a whole number from %lld to %lld", name, (long long)least, (long long)most);
 }
 
 static bool read_switch(const json_t *root, const char *name, bool *on, app_problem *problem)
@@ -223,11 +233,11 @@ static bool read_tokens(const app_server *server, const json_t *list, app_prompt
         return app_problem_set(problem, 503, NULL, NULL, "no memory for a prompt of %zu tokens", n);
     }
     for (size_t i = 0; i < n; i++) {
-        const json_t *const token = json_array_get(list, i);
-        if (!json_is_integer(token) || json_integer_value(token) < 0 || json_integer_value(token) >= n_vocab) {
+        int64_t token;
+        if (!app_whole_number(json_array_get(list, i), 0, (int64_t)n_vocab - 1, &token)) {
             return app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text, a list of tokens from 0 to %u, or a list of either", n_vocab - 1);
         }
-        prompt->tokens[i] = (int32_t)json_integer_value(token);
+        prompt->tokens[i] = (int32_t)token;
     }
     prompt->n = (uint32_t)n;
     return true;

@@ -290,11 +290,11 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
     size_t n = 0;
     bool fine = json_is_array(list) && all != NULL;
     for (size_t i = 0; fine && i < json_array_size(list); i++) {
-        const json_t *const token = json_array_get(list, i);
+        int64_t token = 0;
         char *piece = NULL;
         size_t more = 0;
-        fine = json_is_integer(token) && json_integer_value(token) >= 0 && json_integer_value(token) < octe_vocab_size(server->vocab) &&
-               octe_stream_add(&stream, server->vocab, (int32_t)json_integer_value(token), true, &piece, &more, NULL) == OCT_OK;
+        fine = app_whole_number(json_array_get(list, i), 0, (int64_t)octe_vocab_size(server->vocab) - 1, &token) &&
+               octe_stream_add(&stream, server->vocab, (int32_t)token, true, &piece, &more, NULL) == OCT_OK;
         char *const larger = fine ? realloc(all, n + more + 4) : NULL;
         fine = fine && larger != NULL;
         if (fine) {

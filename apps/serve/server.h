@@ -70,6 +70,7 @@ typedef struct app_ask {
 octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt);
 
 /* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
+bool app_whole_number(const json_t *value, int64_t least, int64_t most, int64_t *number);   /* 5 and 5.0 are the same to JSON Schema */
 bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *prompt, app_problem *problem);     /* a text, or a list of tokens */
 bool app_chat_prompt_read(const app_server *server, const json_t *messages, bool answer_follows, app_prompt *prompt, app_problem *problem);   /* through the chat template */
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);

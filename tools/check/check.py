@@ -65,6 +65,29 @@ def run(tally, name, command, quiet=True):
     return status == 0
 
 
+class Beside:
+    """A command that runs beside the stages, in a log of its own; ending it waits for it. A failure counts as one failed test, success with `counts` as one passed."""
+
+    def __init__(self, name, command, counts=False):
+        self.name, self.command, self.counts, self.begin = name, command, counts, time.monotonic()
+        self.log = os.path.join(LOGS, name.replace("/", "-") + ".log")
+        with open(self.log, "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+
+    def end(self, tally):
+        before = time.monotonic()
+        status = self.process.wait()
+        tally.stages.append((self.name + " (waited for)", time.monotonic() - before))
+        if status == 0:
+            tally.passed += self.counts
+            print(f"{self.name}: well", flush=True)
+            return
+        tally.failed.append(self.name)
+        with open(self.log, encoding="utf-8", errors="replace") as text:
+            sys.stdout.writelines(text.readlines()[-60:])
+        print(f"FAILED {self.name}: {' '.join(self.command)} (status {status}; log: {os.path.relpath(self.log, ROOT)})", flush=True)
+
+
 def build(tally, name):
     directory = os.path.join("build", name)
     configured = run(tally, f"{name}/configure", ["cmake", "-S", ".", "-B", directory, "-G", "Ninja", "-DOCTAVO_ENGINE=ON", "-DOCTAVO_WERROR=ON", *BUILDS[name]])
@@ -139,7 +162,15 @@ def main():
             BUILDS["release"].append("-DOCTAVO_DEVICE=ON")
         elif not fast:
             tally.skipped.append("code for NVIDIA GPUs, and the library with code for GPUs in it: there is no nvcc")
-        if build(tally, "release"):
+        # What others' clients need comes while the release build runs. The soak takes a tenth of a core for three minutes, beside everything else.
+        clients = None if fast else Beside("setup/clients.sh", ["tools/setup/clients.sh"])
+        soak = None
+        built = build(tally, "release")
+        if clients:
+            clients.end(tally)
+        if built:
+            if not fast:
+                soak = Beside("release/soak", ["nice", "-n", "5", "build/venv/bin/python", "-B", "tests/serve/soak.py", "--octavo", "build/release/octavo", "--minutes", "3", "--pause", "1"], counts=True)
             ctest(tally, "release", "fast" if fast else None)
         if not fast:
             if build(tally, "clang"):
@@ -151,6 +182,8 @@ def main():
                 ctest(tally, "sanitize", "fuzz")
             if build(tally, "threads"):
                 ctest(tally, "threads", "fast")
+        if soak:
+            soak.end(tally)
 
     if ready and not fast:
         tally.failed += [f"nothing executed {name}" for name in tally.executed.report(ROOT)]
