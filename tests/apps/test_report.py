@@ -126,3 +126,16 @@ def test_in_a_browser(made, browser):
     assert all(url.startswith("file:") or url == "about:blank" for url in urls), urls
     wrong = [e for e in browser.events if e["method"] == "Runtime.exceptionThrown" or (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error")]
     assert not wrong, wrong
+
+
+def test_of_an_evaluation(octavo, tiny, tmp_path):
+    """What octavo eval writes itself: page and JSON of one run, as whole and as well-formed."""
+    page, result, words = tmp_path / "page.html", tmp_path / "result.json", tmp_path / "report.md"
+    octavo("eval", "-m", tiny, "-t", "1", "--tasks", "tokens,greedy,inside,copy", "--tokens", "96", "--chunk", "96", "--partial", "none", "--no-floor", "--kv-cache-dtype", "f16,e4m3:layer,i8+rot/i8",
+           "-o", "html", "--output", page, "--save", result, "--save", words)
+    found = json.loads(result.read_text())
+    check_structure(page.read_text(encoding="utf-8"), found)
+    inside = found["passes"][0]["inside"]
+    assert [f["format"] for f in inside["formats"]] == [0, 1, 2] and not [f for f in inside["findings"] if "alone costs" not in f["text"]]
+    for row in inside["sensitivities"][0]["alone"]:
+        assert f"| {row['layer']} | {row['kl']:.2e} |" in words.read_text(encoding="utf-8")

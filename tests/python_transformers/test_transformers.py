@@ -137,7 +137,7 @@ def test_a_calibration_file_says_what_each_layer_is_kept_in(tmp_path):
         cache = ours.OctavoCache(model.config, calibration=path)
         got = in_steps(model, ids, mask, cache)
         assert [layer.pages.spec.k.dtype for layer in cache.layers] == [name.split("+")[0] for name in k] and cache.layers[0].pages.spec.k.rotated
-        np.testing.assert_allclose([float(layer.pages.layer.v_scale[0]) for layer in cache.layers], [0.01 * (i + 1) for i in range(n)], rtol=1e-6)
+        np.testing.assert_allclose([float(layer.pages.scales[1][0]) for layer in cache.layers], [0.01 * (i + 1) for i in range(n)], rtol=1e-6)
         assert (got - in_steps(model, ids, mask, ours.OctavoCache(model.config, "f32"))).norm() / got.norm() < 0.1
         file["octavo"]["version"] = 1
         path.write_text(json.dumps(file))
