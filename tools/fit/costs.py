@@ -36,6 +36,7 @@ PRODUCTS = {"avx2": (14, 0.01), "avx512": (14, 0.01), "avx512bf16": (7, 7), "avx
 FIRM, LOOSE = 1.0, 0.02
 NANO = ("item", "few_block", "many_block")
 # Rates of the core that costs are told for, src/plan/cost.c.
+REFERENCE_CPU = " [25/17/"
 REFERENCE = {"fma_avx2_flops": 118e9, "fma_avx512_flops": 118e9, "dot_bf16_flops": 236e9, "dot_i8_ops": 472e9, "read_memory_bytes": 32e9}
 WEIGHT_MOST = 2.5  # of an error on a machine with few problems: machines count about alike
 SOFT = 0.05  # errors above this share count less than by their square
@@ -49,7 +50,7 @@ class Machine:
         if file:
             with open(file, encoding="utf-8") as f:
                 rates = json.load(f)
-        self.is_reference = not file
+        self.is_reference, self.cpu = not file, rates.get("cpu")
         self.speed, self.read_bytes = rates["fma_avx2_flops"][0] / REFERENCE["fma_avx2_flops"], rates["read_memory_bytes"][0]
         fma512, bf16, i8 = (REFERENCE[name] * self.speed / rates[name][0] for name in ("fma_avx512_flops", "dot_bf16_flops", "dot_i8_ops"))
         self.unit = {"CORE": 1.0, "FMA512": fma512, "BF16": bf16, "I8": i8, "I8_BF16": (i8 + bf16) / 2}
@@ -168,6 +169,9 @@ def load(arguments):
                 p = json.loads(line)
                 if p["number"] < HELD_OUT_BELOW:
                     sys.exit(f"{name}: problem {p['number']} is held out")
+                # Files from before CPUs were told apart say none.
+                if "cpu" in p and (REFERENCE_CPU not in p["cpu"] if machine.is_reference else machine.cpu != p["cpu"]):
+                    sys.exit(f"{name}: problem {p['number']} was measured on '{p['cpu']}', not on {'the reference' if machine.is_reference else repr(machine.cpu)}")
                 p["machine"] = rates or "reference"
                 p["times"] = {v.split(".")[1]: t for v, t in p["seconds"].items() if v.split(".")[1] in KERNELS}
                 p["counts"] = {k: machine.seconds(k, *counts(p, k)) for k in p["times"]}
