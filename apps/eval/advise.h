@@ -54,6 +54,9 @@ oct_status advise_begin(advise *a, oct_error *error);
 /* Bytes, kernels of the target machine, then the loss of every candidate that is not refused. */
 oct_status advise_judge_all(advise *a, oct_error *error);
 
+/* One candidate: its bytes, its loss, and whether it meets the target. */
+oct_status advise_judge_one(advise *a, advise_candidate *candidate, oct_error *error);
+
 /* Tries candidates with their costliest layers in 16 bits, where that may win, and chooses. *chosen: one of the candidates or the base; NULL: none meets the target. */
 oct_status advise_choose(advise *a, advise_candidate **chosen, oct_error *error);
 

@@ -61,6 +61,16 @@ def test_layers_in_16_bits(octavo, tiny, tmp_path):
     assert "exclude each other" in said.err
 
 
+def test_files_without_formats(octavo, tiny, tmp_path):
+    """A file of version 1 says nothing about formats: those of the command line need scales, or it is of no use, as before."""
+    path = tmp_path / "scales.json"
+    octavo("calibrate", "-m", tiny, "-o", path, "--tokens", "32")
+    assert json.loads(path.read_text())["octavo"]["version"] == 1
+    assert "--kv-scales: neither K nor V" in octavo("run", "-m", tiny, "--kv-scales", path, "-p", "x", check=2).err
+    assert "cache: e4m3fn:layer," in octavo("run", "-m", tiny, "--kv-scales", path, "-ctk", "e4m3", "-ctv", "e4m3", "-p", "x", "-n", "1", "--verbose").err
+    assert "none.json" in octavo("run", "-m", tiny, "--kv-scales", tmp_path / "none.json", "-p", "x", check=1).err
+
+
 def test_bytes_and_machines(octavo, tiny, losses):
     said = advise(octavo, tiny, "--max-bytes", "0.52")
     fits = [c for c in losses.values() if c["share"] <= 0.52]

@@ -52,7 +52,6 @@ WRONG = [
     (["run", "-m", "MODEL", "-p", "a", "-ctv", "i8:layer"], "i8:layer"),
     (["run", "-m", "MODEL", "-p", "a", "-ctk", "e4m3:layer"], "--kv-scales"),
     (["run", "-m", "MODEL", "-p", "a", "-ctv", "e5m2:head"], "--kv-scales"),
-    (["run", "-m", "MODEL", "-p", "a", "--kv-scales", "x.json"], "--kv-scales"),
     (["run", "-m", "MODEL", "-p", "a", "--k-scale", "2"], "--k-scale"),
     (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--k-scale", "0"], "--k-scale"),
     (["run", "-m", "MODEL", "-p", "a", "--kv-cache-dtype", "fp8", "--v-scale", "-2"], "--v-scale"),
