@@ -27,6 +27,13 @@ demo: release
 	@bible -f ezek40:1-ezek42:20 | sed 's/^[^ ]* //' >build/demo/ezekiel.txt
 	@build/release/octavo compare -m $(MODEL) --f32-weights -f built-in -f build/demo/ezekiel.txt --save build/demo/report.md --save build/demo/report.json
 
+# What 8 bits do to the default model, in minutes (doc/EVAL.md). The report goes to the screen and, as a page to look at, to build/demo/eval.html.
+eval: release
+	@tools/setup/models.sh smollm2
+	@tools/setup/tasks.sh
+	@mkdir -p build/demo
+	@build/release/octavo eval -m $(MODEL) --quick --save build/demo/eval.md --save build/demo/eval.html --save build/demo/eval.json
+
 # Everything, the set-up included. The last line counts what passed, failed and was skipped.
 check:
 	@python3 tools/check/check.py
@@ -79,7 +86,7 @@ format-check:
 abi-update: release
 	@cmake --build build/release --target abi-update
 
-# Takes over the table that `make demo` printed last into doc/figures and the pages that show it.
+# Takes over what `make demo` and `make eval` printed last into doc/figures and the pages that show it.
 figures:
 	@python3 tools/check/docs.py --update
 

@@ -138,7 +138,7 @@ static uint32_t sentence_end(const octe_vocab *vocab, const int32_t *tokens, uin
     return at;
 }
 
-/* A chronicle of n tokens with facts at depths of it; between them the chronicle goes on. */
+/* A chronicle of n tokens with facts at depths of it; between them the chronicle goes on. INVALID_ARGUMENT: the facts alone are longer. */
 static oct_status hide(const eval_item_options *o, uint64_t seed, uint32_t n_tokens, const pair *facts, const double *depths, uint32_t n_facts, token_list *document,
                        oct_error *error)
 {
@@ -166,32 +166,57 @@ static oct_status hide(const eval_item_options *o, uint64_t seed, uint32_t n_tok
             status = append_text(document, o->vocab, words, false, error);
         }
     }
+    if (status == OCT_OK && document->n > n_tokens) {
+        status = oct__error_set(error, OCT_INVALID_ARGUMENT, where, "--lengths: with this vocabulary %u fact%s need a text of more than %u tokens", n_facts, n_facts == 1 ? "" : "s", n_tokens);
+    }
     app_text_free(&chronicle);
     free(filler.tokens);
     return status;
 }
 
-/* Tokens kept free for what is asked. */
-enum { ASKED_TOKENS = 32 };
+enum { ASKED_BYTES = 80 };
+
+static void ask_for(const pair *fact, char asked[ASKED_BYTES])
+{
+    (void)snprintf(asked, ASKED_BYTES, "\n\nThe password of the %.23s is", fact->name);
+}
+
+/* Tokens of a document behind which the longest question makes `length`. */
+static oct_status document_tokens(const eval_item_options *o, const pair *facts, uint32_t n_facts, uint32_t length, uint32_t *n_tokens, oct_error *error)
+{
+    oct_status status = OCT_OK;
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < n_facts && status == OCT_OK; i++) {
+        char asked[ASKED_BYTES];
+        token_list tokens = { 0 };
+        ask_for(&facts[i], asked);
+        status = append_text(&tokens, o->vocab, asked, false, error);
+        longest = tokens.n > longest ? tokens.n : longest;
+        free(tokens.tokens);
+    }
+    *n_tokens = length > longest ? length - longest : 1;
+    return status;
+}
 
 static oct_status ask_password(const eval_task_kind *kind, const eval_item_options *o, uint32_t length, uint32_t number, const token_list *document, const pair *fact,
                                double depth, bool shared, eval_questions *questions, oct_error *error)
 {
-    char id[64], asked[80];
+    char id[64], asked[ASKED_BYTES];
     (void)snprintf(id, sizeof(id), "%s-%u-%u", kind->name, length, number);
-    (void)snprintf(asked, sizeof(asked), "\n\nThe password of the %.23s is", fact->name);
+    ask_for(fact, asked);
     eval_question *const q = eval_questions_add(questions, id);
     if (q == NULL) {
         return no_memory(error);
     }
     q->length_tokens = length;
     q->depth = depth;
-    const oct_status status = ask_behind(q, o, document, asked, fact->number, error);
-    q->n_shared = status == OCT_OK && shared ? document->n : 0;
+    oct_status status = ask_behind(q, o, document, asked, fact->number, error);
+    if (status == OCT_OK) {
+        q->n_shared = shared ? document->n : 0;
+        status = check_length(kind, o, q->n_context + q->choices[0].n_tokens, error);
+    }
     return status;
 }
-
-static uint32_t document_tokens(uint32_t length) { return length > 4 * ASKED_TOKENS ? length - ASKED_TOKENS : 3 * ASKED_TOKENS; }
 
 oct_status eval_make_needle(const eval_task_kind *kind, const eval_item_options *o, eval_questions *questions, oct_error *error)
 {
@@ -203,8 +228,12 @@ oct_status eval_make_needle(const eval_task_kind *kind, const eval_item_options 
         for (uint32_t d = 0; d < 3 && status == OCT_OK; d++) {
             pair fact;
             token_list document = { 0 };
+            uint32_t n_tokens = 0;
             make_pairs(&state, &fact, 1);
-            status = hide(o, o->seed + CHRONICLE_SEED + d, document_tokens(o->lengths[l]), &fact, &depths[d], 1, &document, error);
+            status = document_tokens(o, &fact, 1, o->lengths[l], &n_tokens, error);
+            if (status == OCT_OK) {
+                status = hide(o, o->seed + CHRONICLE_SEED + d, n_tokens, &fact, &depths[d], 1, &document, error);
+            }
             if (status == OCT_OK) {
                 status = ask_password(kind, o, o->lengths[l], d, &document, &fact, depths[d], false, questions, error);
             }
@@ -222,16 +251,17 @@ oct_status eval_make_recall(const eval_task_kind *kind, const eval_item_options 
         pair facts[FACTS];
         double depths[FACTS];
         token_list document = { 0 };
+        uint32_t n_tokens = 0;
         make_pairs(&state, facts, FACTS);
         for (uint32_t i = 0; i < FACTS; i++) {
             depths[i] = (i + 0.5) / FACTS;
         }
         status = check_length(kind, o, o->lengths[l], error);
-        if (status == OCT_OK && o->lengths[l] < 24 * FACTS) {
-            status = oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s: %u facts don't fit in a text of %u tokens; the shortest is %u", kind->name, FACTS, o->lengths[l], 24 * FACTS);
+        if (status == OCT_OK) {
+            status = document_tokens(o, facts, FACTS, o->lengths[l], &n_tokens, error);
         }
         if (status == OCT_OK) {
-            status = hide(o, o->seed + CHRONICLE_SEED + 8 + l, document_tokens(o->lengths[l]), facts, depths, FACTS, &document, error);
+            status = hide(o, o->seed + CHRONICLE_SEED + 8 + l, n_tokens, facts, depths, FACTS, &document, error);
         }
         for (uint32_t i = 0; i < FACTS && status == OCT_OK; i++) {
             status = ask_password(kind, o, o->lengths[l], i, &document, &facts[i], depths[i], true, questions, error);

@@ -77,11 +77,24 @@ static oct_status keep_now(eval_session *s, oct_error *error)
     return status;
 }
 
+/* What is done lives on in memory: a full disk must not end the work. */
+static void try_to_keep(eval_session *s)
+{
+    oct_error error = OCT_ERROR_INIT;
+    if (keep_now(s, &error) != OCT_OK) {
+        (void)app_output_fail("note: from here on nothing is kept: %s", error.text);
+        s->partial[0] = '\0';
+    }
+}
+
 static oct_status keep(void *user, oct_error *error)
 {
     eval_session *const s = user;
-    const bool due = app_interrupted() || oct__clock_seconds() - s->kept_at >= s->options.keep_seconds;
-    return due ? keep_now(s, error) : OCT_OK;
+    (void)error;
+    if (app_interrupted() || oct__clock_seconds() - s->kept_at >= s->options.keep_seconds) {
+        try_to_keep(s);
+    }
+    return OCT_OK;
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -226,10 +239,8 @@ oct_status eval_session_run(eval_session *s, oct_error *error)
     }
     app_progress_end(&s->progress);
     s->result.complete = status == OCT_OK;
-    /* The first error is the one that counts. */
-    oct_error unkept = OCT_ERROR_INIT;
-    const oct_status kept = keep_now(s, &unkept);
-    return status == OCT_OK && kept != OCT_OK ? oct__error_set(error, kept, where, "%s", unkept.text) : status;
+    try_to_keep(s);
+    return status;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------------------------------------------ */

@@ -12,6 +12,7 @@ def pytest_addoption(parser):
     parser.addoption("--root", required=True, help="the repository")
     parser.addoption("--library", required=True, help="liboctavo.a")
     parser.addoption("--double", default="", help="the double of NVIDIA's driver, where the program has code for its GPUs")
+    parser.addoption("--eval-logits", default="", help="the program that prints logits, for octavo eval's tests")
     parser.addoption("--compiler", required=True, help="the C compiler of the build and its instrumentation, separated by '|'")
 
 
@@ -23,7 +24,7 @@ class Octavo:
 
     def __call__(self, *arguments, check=0, threads=True, **how):
         command = [self.path, *map(str, arguments)]
-        if threads and arguments and arguments[0] in ("run", "compare", "calibrate", "explain") and "-t" not in arguments and "--help" not in arguments:
+        if threads and arguments and arguments[0] in ("run", "compare", "eval", "calibrate", "explain") and "-t" not in arguments and "--help" not in arguments:
             command += ["-t", "1"]
         result = subprocess.run(command, capture_output=how.pop("capture_output", True), timeout=how.pop("timeout", 240), stdin=subprocess.DEVNULL, **how)
         result.out = (result.stdout or b"").decode("utf-8")      # strict: what the program says is UTF-8

@@ -5,7 +5,7 @@ usage: docs.py [--update]
 A page shows what a command printed between two comments,
     <!-- figures: doc/figures/demo.md -->            or, for its first table alone, doc/figures/demo.md table 1
     <!-- end figures -->
-and the text between them must be that file or table, letter for letter. --update takes what `make demo` printed over into
+and the text between them must be that file or table, letter for letter. --update takes what `make demo` and `make eval` printed over into
 doc/figures, and every block from its file. tools/check/figures.py holds the figures themselves against the program.
 """
 import os
@@ -13,7 +13,7 @@ import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PRINTED = {"doc/figures/demo.md": "build/demo/report.md", "doc/figures/demo.json": "build/demo/report.json"}
+PRINTED = {"doc/figures/demo.md": "build/demo/report.md", "doc/figures/demo.json": "build/demo/report.json", "doc/figures/eval.md": "build/demo/eval.md"}
 BLOCK = re.compile(r"(<!-- figures: (\S+)(?: table (\d+))? -->\n)(.*?)(<!-- end figures -->)", re.S)
 TABLE = re.compile(r"(?:^\|.*\n)+", re.M)
 LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
