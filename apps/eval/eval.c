@@ -27,7 +27,7 @@ static const app_flag flags[] = {
     { "--chunk", "N", APP_COUNT, OPTION(chunk_tokens), 16, 1u << 20, false, "in sequences of so many tokens (1024)" },
     { "--items", "N", APP_COUNT, OPTION(n_items), 1, 100000, false, "items of each of hellaswag and truthfulqa, at most (100)" },
     { "--gsm8k-items", "N", APP_COUNT, OPTION(n_generated), 1, 100000, false, "items of gsm8k, at most (20)" },
-    { "--gsm8k-tokens", "N", APP_COUNT, OPTION(generate_tokens), 1, 1u << 16, false, "longest answer to one (256)" },
+    { "--gsm8k-tokens", "N", APP_COUNT, OPTION(generate_tokens), 1, 1u << 16, false, "longest answer to one (200)" },
     { "--lengths", "LIST", APP_TEXT, OPTION(lengths), 0, 0, false, "tokens of the texts of needle and recall (512,2048)" },
     { "--data", "FOLDER", APP_TEXT, OPTION(folder), 0, 0, false, "where hellaswag.jsonl, truthfulqa.jsonl and gsm8k.jsonl lie, as tools/setup/tasks.sh puts them (build/tasks)" },
     { "--seed", "N", APP_COUNT, OPTION(seed), 0, UINT32_MAX, false, "of made items and of the bootstrap (1)" },
@@ -39,12 +39,11 @@ static const app_flag flags[] = {
     { "--block-size", "N", APP_COUNT, OPTION(block_size), 1, 1024, false, "tokens of a page (16)" },
     APP_RATES_FLAG(OPTION(rates_file)),
     { "--quick", NULL, APP_SWITCH, OPTION(quick), 0, 0, false,
-      "a first look in minutes: --kv-cache-dtype " EVAL_QUICK_FORMATS " --tokens 512 --chunk 512 --items 20 --gsm8k-items 10 --gsm8k-tokens 96 --lengths 256,512" },
+      "a first look in minutes: --tokens 512 --chunk 512 --items 20 --gsm8k-items 10 --gsm8k-tokens 96 --lengths 256,512" },
 };
 
 static void apply_quick(eval_options *o)
 {
-    o->formats = EVAL_QUICK_FORMATS;
     o->n_tokens = o->chunk_tokens = 512;
     o->n_items = 20;
     o->n_generated = 10;
@@ -58,7 +57,7 @@ static bool read_options(const app_command *command, int argc, char **argv, eval
 {
     eval_options *const o = &s->options;
     *o = (eval_options){
-        .form = "md", .formats = EVAL_DEFAULT_FORMATS, .tasks = "all", .n_tokens = 2048, .chunk_tokens = 1024, .n_items = 100, .n_generated = 20, .generate_tokens = 256,
+        .form = "md", .formats = EVAL_DEFAULT_FORMATS, .tasks = "all", .n_tokens = 2048, .chunk_tokens = 1024, .n_items = 100, .n_generated = 20, .generate_tokens = 200,
         .lengths = "512,2048", .folder = "build/tasks", .seed = 1, .keep_seconds = 10, .block_size = 16,
     };
     /* --quick is a set of defaults: what is said beside it counts. */

@@ -275,12 +275,13 @@ oct_status eval_make_recall(const eval_task_kind *kind, const eval_item_options 
 
 oct_status eval_make_copy(const eval_task_kind *kind, const eval_item_options *o, eval_questions *questions, oct_error *error)
 {
-    enum { ITEMS = 20, SHORTEST = 4, STEP = 1, BEGUN = 2 };
+    enum { ITEMS = 20, SHORTEST = 3, BEGUN = 2 };
     uint64_t state = o->seed ^ UINT64_C(0x636f7079);
     oct_status status = OCT_OK;
     for (uint32_t i = 0; i < ITEMS && status == OCT_OK; i++) {
         app_text list = { 0 }, begun = { 0 }, rest = { 0 };
-        for (uint32_t w = 0; w < SHORTEST + STEP * i; w++) {
+        const uint32_t n_words = SHORTEST + i / 2;
+        for (uint32_t w = 0; w < n_words; w++) {
             char word[16];
             make_word(&state, word);
             app_text_add(&list, "%s%s", w > 0 ? " " : "", word);
@@ -288,7 +289,7 @@ oct_status eval_make_copy(const eval_task_kind *kind, const eval_item_options *o
         }
         app_text_add(&list, "\n%s", begun.bytes != NULL ? begun.bytes : "");
         char id[32];
-        (void)snprintf(id, sizeof(id), "copy-%u-words", SHORTEST + STEP * i);
+        (void)snprintf(id, sizeof(id), "copy-%u-words-%u", n_words, i % 2);
         eval_question *const q = eval_questions_add(questions, id);
         status = q == NULL || list.failed || begun.failed || rest.failed ? no_memory(error) : OCT_OK;
         if (status == OCT_OK) {

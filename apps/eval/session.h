@@ -8,8 +8,7 @@
 #include "apps/rates.h"
 #include "apps/texts.h"
 
-#define EVAL_DEFAULT_FORMATS "f16,e4m3,i8+rot/e4m3,i8+rot/i8"
-#define EVAL_QUICK_FORMATS "f16,e4m3,i8+rot/i8"
+#define EVAL_DEFAULT_FORMATS "f16,e4m3,i8+rot/i8"
 #define EVAL_FORMS "html|md|json"
 #define EVAL_ENDINGS ".html .md .json"
 
