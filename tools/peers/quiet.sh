@@ -2,7 +2,8 @@
 # quiet.sh: peers' figures in pieces of less than 90 seconds on two cores, for machines that are quiet for a minute at a time. Each piece is whole: all its contenders take turns in it.
 #   tools/peers/quiet.sh PIECE OUT       one piece, its table to standard output and its rows to OUT/PIECE.jsonl
 #   tools/peers/quiet.sh list            the names
-# OCTAVO (build/release/octavo), MODELS (build/models), PYTHON (build/peers/bin/python, with torch: tools/peers/cpu.py), RATES (a file of octavo tune; none), THREADS (2).
+# OCTAVO (build/release/octavo), MODELS (build/models), PYTHON (build/peers/bin/python, with torch: tools/peers/cpu.py), VLLM (its library; none), RATES (a file of octavo
+# tune; none), THREADS (2).
 set -e
 OCTAVO=${OCTAVO:-build/release/octavo} MODELS=${MODELS:-build/models} PYTHON=${PYTHON:-build/peers/bin/python} THREADS=${THREADS:-2}
 smollm2=SmolLM2-135M-Instruct.Q4_1.gguf gemma3=gemma-3-270m-q4_k_m.gguf
