@@ -81,7 +81,7 @@ static oct_status open_plans(octe_engine *e, oct_error *error)
     const octe__hparams *h = &e->model->hparams;
     for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
         const octe__kind *kind = &e->cache.kinds[i];
-        const oct_attn_spec spec = {
+        oct_attn_spec spec = {
             .struct_size = sizeof(spec),
             .heads_q = h->n_heads,
             .kv = kind->spec,
@@ -95,7 +95,11 @@ static oct_status open_plans(octe_engine *e, oct_error *error)
             .force_variant = o->force_variant,
             .deny_variant = o->deny_variant,
         };
-        const oct_status s = oct_plan_create(e->context, &spec, &e->seam.plan[i], error);
+        oct_status s = oct_plan_create(e->context, &spec, &e->seam.plan[i], error);
+        if (s == OCT_OK && o->token_masks) {
+            spec.has_mask = 1;
+            s = oct_plan_create(e->context, &spec, &e->seam.tree_plan[i], error);
+        }
         if (s != OCT_OK) {
             return s;
         }
@@ -224,8 +228,10 @@ void octe_engine_close(octe_engine *e)
     octe__seam_close(&e->seam);
     for (uint32_t i = 0; i < e->cache.n_kinds; i++) {
         oct_plan_destroy(e->seam.plan[i]);
+        oct_plan_destroy(e->seam.tree_plan[i]);
     }
     free(e->layer_formats);
+    free(e->step.mask);
     for (int g = 0; g < OCTE__GROUPS; g++) {
         free(e->step.slots[g]);
         free(e->step.kv_indptr[g]);

@@ -38,6 +38,7 @@ typedef struct octe_engine_options {
     uint32_t max_step_rows;        /* rows (tokens) of one step, llama.cpp's n_ubatch; 0: 512 */
     uint32_t max_step_logits;      /* rows of one step with logits; memory: this x n_vocab x 4 bytes. 0: max(64, max_sequences), at most max_step_rows */
     uint32_t max_step_parts;       /* parts of octe_engine_step_paged's step; no pool is sized by them. 0: max_sequences; not fewer */
+    bool token_masks;              /* parts of octe_engine_step_paged may be trees: a second plan for each kind of layer */
     int64_t pool_tokens;           /* tokens that all sequences together may hold in the pool. 0: by pool_bytes, else max_sequences x max_context_tokens */
     uint64_t pool_bytes;           /* as pool_tokens, in bytes of pages of all layers; 0: by pool_tokens. Not both */
     octe_kv_config kv;
@@ -118,6 +119,9 @@ typedef struct octe_paged_part {
     const int32_t *pages[2];     /* page i holds keys i * page_size on; of the pools that the model has, else not looked at. Pages behind the window
                                   * may be OCT_PAGE_NONE. Pages that are written must be of this part alone, or of parts that continue each
                                   * other token by token: all rows are stored before any is read */
+    const uint8_t *parents;      /* NULL: each token follows the one before it. Else [n_tokens], token_masks, at most 32 tokens: parents[i] < i is the token that i follows
+                                  * (parents[0] is not looked at: it follows the stored ones). A token sees the stored ones and those on its way to the first, at the position
+                                  * that so many give; it is stored in the place of its index. Layers with a window: the whole text must fit into it */
 } octe_paged_part;
 
 /* As octe_engine_step; nothing of the parts is kept. At most max_step_parts of them. A step that failed may have stored some of its rows. */

@@ -22,6 +22,8 @@ typedef struct octe__step_memory {
     int32_t *last_page_len[OCTE__GROUPS];           /* [max_step_parts] */
     int32_t *kv_indices[OCTE__GROUPS];              /* grows */
     size_t n_indices_room[OCTE__GROUPS];
+    uint32_t *mask;                                 /* grows */
+    size_t mask_room;                               /* words */
 } octe__step_memory;
 
 struct octe_engine {

@@ -24,6 +24,9 @@ typedef struct octe__seam {
     const octe_model *model;
     oct_context *context;
     oct_plan *plan[OCTE_KV_MAX_KINDS];       /* of the cache's kinds */
+    oct_plan *tree_plan[OCTE_KV_MAX_KINDS];  /* the same with a token mask; NULL without token_masks */
+    const uint32_t *mask;                    /* of this step's rows, or NULL: no part of it is a tree */
+    uint32_t mask_words;                     /* of a row */
     const int32_t *slots[OCTE__GROUPS];      /* of this step's rows */
     oct_kv_counts *k_counts, *v_counts;      /* [n_layers][n_threads], or NULL */
     const octe_engine_tap *tap;              /* NULL: nobody looks */

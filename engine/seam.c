@@ -76,8 +76,10 @@ void octe__seam_attend_op(struct ggml_tensor *dst, int ith, int nth, void *user)
         .out = dst->data,
         .out_row_stride = stride(dst, 1),
         .out_head_stride = q->ne[0],
+        .mask = seam->mask,
+        .mask_row_stride = seam->mask_words,
     };
-    const oct_status s = oct_attn_run_part(seam->plan[l->kind], &args, (uint32_t)ith, (uint32_t)nth);
+    const oct_status s = oct_attn_run_part(seam->mask != NULL ? seam->tree_plan[l->kind] : seam->plan[l->kind], &args, (uint32_t)ith, (uint32_t)nth);
     if (s != OCT_OK) {
         remember(seam, s, l->index);
     }

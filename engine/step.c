@@ -137,7 +137,7 @@ static oct_status update_plans(octe_engine *e, const octe_paged_part *parts, uin
     };
     oct_status s = OCT_OK;
     for (uint32_t i = 0; i < e->cache.n_kinds && s == OCT_OK; i++) {
-        s = e->cache.kinds[i].group == g ? oct_plan_update(e->seam.plan[i], &batch, error) : OCT_OK;
+        s = e->cache.kinds[i].group == g ? oct_plan_update(e->seam.mask != NULL ? e->seam.tree_plan[i] : e->seam.plan[i], &batch, error) : OCT_OK;
     }
     return s;
 }
@@ -160,9 +160,49 @@ static void add_idle_rows(octe__step_memory *m, uint32_t n_rows, uint32_t n_all_
     }
 }
 
+/* Which of its part's tokens each row sees, where a part is a tree: a word is enough for a tree, a step may have longer parts that see all of theirs. False: no memory. */
+static bool write_masks(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, uint32_t n_rows)
+{
+    octe__step_memory *m = &e->step;
+    uint32_t longest = 0;
+    bool trees = false;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        trees = trees || parts[i].parents != NULL;
+        longest = parts[i].n_tokens > longest ? parts[i].n_tokens : longest;
+    }
+    e->seam.mask = NULL;
+    e->seam.mask_words = 0;
+    if (!trees) {
+        return true;
+    }
+    const uint32_t words = (longest + 31) / 32;
+    const size_t wanted = (size_t)words * n_rows;
+    if (wanted > m->mask_room) {
+        uint32_t *const larger = realloc(m->mask, wanted * sizeof(*larger));
+        if (larger == NULL) {
+            return false;
+        }
+        m->mask = larger;
+        m->mask_room = wanted;
+    }
+    memset(m->mask, 0xFF, wanted * sizeof(*m->mask));
+    for (uint32_t i = 0; i < n_parts; i++) {
+        uint32_t *const row = m->mask + (size_t)words * (uint32_t)m->qo_indptr[i];
+        for (uint32_t t = 0; parts[i].parents != NULL && t < parts[i].n_tokens; t++) {
+            row[(size_t)words * t] = (t > 0 ? row[(size_t)words * parts[i].parents[t]] : 0) | 1u << t;
+        }
+    }
+    e->seam.mask = m->mask;
+    e->seam.mask_words = words;
+    return true;
+}
+
 oct_status octe__step_run(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts, uint32_t n_rows, uint32_t n_logits, const float **logits, oct_error *error)
 {
     octe__step_memory *m = &e->step;
+    if (!write_masks(e, parts, n_parts, n_rows)) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for the masks of %u rows", n_rows);
+    }
     for (int g = 0; g < OCTE__GROUPS; g++) {
         if (e->cache.n_in_group[g] == 0) {
             continue;

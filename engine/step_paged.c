@@ -24,6 +24,17 @@ static oct_status check_part(const octe_engine *e, const octe_paged_part *p, uin
             return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: token %u is %" PRId32 "; must be 0 to %u", i, t, p->tokens[t], n_vocab - 1);
         }
     }
+    if (p->parents != NULL) {
+        const bool fits = e->window_tokens == 0 || e->cache.n_in_group[OCTE__WINDOW] == 0 || p->n_past + p->n_tokens <= e->window_tokens;
+        bool fine = o->token_masks && p->n_tokens <= 32 && fits;
+        for (uint32_t t = 1; t < p->n_tokens; t++) {
+            fine = fine && p->parents[t] < t;
+        }
+        if (!fine) {
+            return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "part %u: a tree of %u tokens after %u%s; must have at most 32, each after its parent, with token_masks and within the window", i,
+                                p->n_tokens, p->n_past, o->token_masks ? "" : " without token_masks");
+        }
+    }
     /* Pages that are written; those that are read are checked by the plan. */
     const uint32_t page_size = e->cache.spec.page_size, last = (p->n_past + p->n_tokens - 1) / page_size;
     for (int g = 0; g < OCTE__GROUPS; g++) {
@@ -70,11 +81,12 @@ static void place(octe_engine *e, const octe_paged_part *parts, uint32_t n_parts
     uint32_t row = 0, output = 0;
     for (uint32_t i = 0; i < n_parts; i++) {
         const octe_paged_part *p = &parts[i];
+        const uint32_t first = row;
         m->qo_indptr[i] = (int32_t)row;
         for (uint32_t t = 0; t < p->n_tokens; t++, row++) {
             const uint32_t position = p->n_past + t;
             m->tokens[row] = p->tokens[t];
-            m->positions[row] = (int32_t)position;
+            m->positions[row] = p->parents != NULL && t > 0 ? m->positions[first + p->parents[t]] + 1 : (int32_t)position;
             for (int g = 0; g < OCTE__GROUPS; g++) {
                 m->slots[g][row] = e->cache.n_in_group[g] > 0 ? p->pages[g][position / page_size] * (int32_t)page_size + (int32_t)(position % page_size) : -1;
             }

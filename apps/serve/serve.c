@@ -46,7 +46,7 @@ static const app_flag flags[] = {
     { "--deterministic", NULL, APP_SWITCH, OPTION(deterministic), 0, 0, false, "an answer's bits don't depend on what runs beside it; few requests at once are slower" },
     { "--speculative-config, -sc", "JSON", APP_TEXT, OPTION(speculative), 0, 0, false,
       "guess tokens from the text so far (prompt lookup): {\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4, \"prompt_lookup_min\": 2}; at most 15; "
-      "\"disable_by_batch_size\": N: not while more than N requests run (off)" },
+      "\"disable_by_batch_size\": N: not while more than N requests run; \"num_speculative_branches\": to 4, a tree of what followed in several places (off)" },
     { "--no-prefix-cache", NULL, APP_SWITCH, OPTION(no_prefix_cache), 0, 0, false, "keep no pages of what is done" },
     { "--cache-file", "FILE", APP_TEXT, OPTION(cache_file), 0, 0, false,
       "the prefix cache between runs: read at the beginning if it is there, written when the program goes down; one that is damaged or of another model ends the program" },
@@ -68,35 +68,36 @@ static const app_flag flags[] = {
 /* vLLM's object. Answers stay what they are without it. */
 static int read_speculative(const app_command *command, serve_options *o)
 {
-    static const char *const names[] = { "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "disable_by_batch_size" };
+    static const char *const names[] = { "method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "disable_by_batch_size", "num_speculative_branches" };
     json_error_t error;
     json_t *const root = o->speculative != NULL ? json_loads(o->speculative, JSON_REJECT_DUPLICATES, &error) : NULL;
     if (o->speculative == NULL) {
         return APP_OK;
     }
-    json_int_t value[5] = { 0, 0, 4, 2, 0 };
+    enum { N = sizeof(names) / sizeof(names[0]) };
+    json_int_t value[N] = { 0, 0, 4, 2, 0, 1 };
     const char *key;
     json_t *item;
     const json_t *const method = json_object_get(root, names[0]);
     bool fine = json_is_object(root) && (method == NULL || (json_is_string(method) && strcmp(json_string_value(method), "ngram") == 0));
     json_object_foreach(root, key, item) {
         size_t i = 0;
-        while (i < 5 && strcmp(names[i], key) != 0) {
+        while (i < N && strcmp(names[i], key) != 0) {
             i++;
         }
-        fine = fine && i < 5 && (i == 0 || json_is_integer(item));
+        fine = fine && i < N && (i == 0 || json_is_integer(item));
         if (fine) {
             value[i] = json_integer_value(item);
         }
     }
     value[3] = json_object_get(root, names[3]) == NULL && value[2] < value[3] ? value[2] : value[3];
-    fine = fine && value[1] >= 1 && value[1] <= OCTE_DRAFT_MAX && value[3] >= 1 && value[3] <= value[2] && value[2] <= 64 && value[4] >= 0 && value[4] <= UINT32_MAX;
+    fine = fine && value[1] >= 1 && value[1] <= OCTE_DRAFT_MAX && value[3] >= 1 && value[3] <= value[2] && value[2] <= 64 && value[4] >= 0 && value[4] <= UINT32_MAX && value[5] >= 1 && value[5] <= OCTE_BRANCHES_MAX;
     json_decref(root);
-    o->draft = (octe_draft_options){ (uint32_t)value[1], (uint32_t)value[3], (uint32_t)value[2], (uint32_t)value[4] };
+    o->draft = (octe_draft_options){ (uint32_t)value[1], (uint32_t)value[3], (uint32_t)value[2], (uint32_t)value[4], (uint32_t)value[5] };
     return fine ? APP_OK
                 : app_arguments_complain(command, "--speculative-config must be an object with \"method\": \"ngram\", \"num_speculative_tokens\" from 1 to %d, \"prompt_lookup_max\" to 64 and no less than "
-                                                  "\"prompt_lookup_min\", and \"disable_by_batch_size\"",
-                                         OCTE_DRAFT_MAX);
+                                                  "\"prompt_lookup_min\", \"disable_by_batch_size\" and \"num_speculative_branches\" from 1 to %d",
+                                         OCTE_DRAFT_MAX, OCTE_BRANCHES_MAX);
 }
 
 static void nap(void)
@@ -184,6 +185,7 @@ static oct_status open_engine(const serve_options *o, const octe_kv_config *conf
     options.max_step_logits = most_samples < options.max_step_rows ? most_samples : options.max_step_rows;
     /* Deterministic, each guess is a part of a step by itself. */
     options.max_step_parts = o->deterministic ? options.max_step_logits : o->max_sequences;
+    options.token_masks = o->draft.n_branches > 1 && !o->deterministic;
     options.pool_bytes = o->memory_bytes;
     options.kv = *config;
     options.deterministic = o->deterministic;

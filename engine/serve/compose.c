@@ -27,7 +27,9 @@ static uint32_t rows_wanted(const octe_scheduler *s, const octe__request *r, uin
 
 static bool is_single(const octe_scheduler *s, const octe__request *r)
 {
-    return r->n_tokens - r->n_computed == 1 || (s->options.deterministic && r->n_computed >= r->n_prompt);
+    /* Of an answer, guesses of a tree that came true elsewhere than where they belong are computed with the next token. */
+    const uint32_t most = s->options.draft.n_branches > 1 && r->n_computed >= r->n_prompt ? 1 + OCTE_DRAFT_MAX : 1;
+    return r->n_tokens - r->n_computed <= most || (s->options.deterministic && r->n_computed >= r->n_prompt);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
@@ -355,6 +357,11 @@ static void plan_drafts(octe_scheduler *s)
     if (d->n_tokens == 0 || (d->max_running > 0 && s->stats.n_running > d->max_running)) {
         return;
     }
+    /* A mask has a bit for each token of the longest part: beside chunks of prompts guesses are chains. */
+    bool trees = d->n_branches > 1 && !s->options.deterministic && s->options.window_tokens == 0;
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        trees = trees && s->planned[i]->n_planned <= 32;
+    }
     for (uint32_t i = 0; i < s->n_parts && s->rows_left > 0 && samples_left > 0; i++) {
         octe__request *r = s->planned[i];
         const uint32_t limits[] = {d->n_tokens, r->draft_tokens > 0 ? (uint32_t)r->draft_tokens : d->n_tokens, s->rows_left, samples_left, r->max_tokens - r->n_tokens - 1, guesses_that_fit(s, r)};
@@ -365,7 +372,9 @@ static void plan_drafts(octe_scheduler *s)
         if (r->draft_tokens < 0 || r->n_planned != 1 || r->n_computed < r->n_prompt || r->n_computed + 1 != r->n_tokens || n == 0) {
             continue;
         }
-        n = octe__draft_lookup(r->tokens, r->n_tokens, d->least_match, d->most_match, n, r->tokens + r->n_tokens);
+        r->is_tree = trees;
+        n = trees ? octe__draft_tree(r->tokens, r->n_tokens, d->least_match, d->most_match, d->n_branches, n, r->tokens + r->n_tokens, r->parents)
+                  : octe__draft_lookup(r->tokens, r->n_tokens, d->least_match, d->most_match, n, r->tokens + r->n_tokens);
         take_pages(s, r, pages_wanted(s, r, 1 + n));
         r->n_draft = n;
         r->n_planned += n;
@@ -394,6 +403,7 @@ bool octe_scheduler_plan(octe_scheduler *s, octe_step_plan *step)
             .n_past = r->n_computed,
             .n_tokens = r->n_planned,
             .n_draft = r->n_draft,
+            .parents = r->n_draft > 0 && r->is_tree ? r->parents : NULL,
             .samples = r->n_computed + r->n_planned - r->n_draft == r->n_tokens,
             .pages = {r->pages[OCTE__POOL_FULL], r->pages[OCTE__POOL_WINDOW]},
             .n_prompt = r->n_prompt,

@@ -121,6 +121,7 @@ static uint32_t hand_over(const octe_runner *r, const octe_scheduled *p, octe_pa
             .n_tokens = n_tokens,
             .n_past = p->n_past + i,
             .n_logits = !p->samples ? 0 : apart ? 1 : 1 + p->n_draft,
+            .parents = p->parents,
             .pages = {p->pages[0], p->pages[1]},
         };
     }
@@ -131,11 +132,10 @@ static uint32_t hand_over(const octe_runner *r, const octe_scheduled *p, octe_pa
  * would give token by token. */
 static void sample_part(const octe_runner *r, octe_runner_sample *sample, void *context, const octe_scheduled *p, const float *logits, octe_outcome *outcome)
 {
-    const int32_t *const guess = p->tokens + p->n_past + p->n_tokens - p->n_draft;
     outcome->finish = sample(context, p, logits, &outcome->token);
-    while (!outcome->finish && outcome->n_accepted < p->n_draft && outcome->token == guess[outcome->n_accepted]) {
-        outcome->n_accepted++;
-        outcome->finish = sample(context, p, logits + (size_t)outcome->n_accepted * r->n_vocab, &outcome->token);
+    for (uint32_t at = octe__guess_after(p, 0, outcome->token); !outcome->finish && at > 0; at = octe__guess_after(p, at, outcome->token)) {
+        outcome->way[outcome->n_accepted++] = (uint8_t)at;
+        outcome->finish = sample(context, p, logits + (size_t)at * r->n_vocab, &outcome->token);
     }
 }
 

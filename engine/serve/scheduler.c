@@ -26,6 +26,9 @@ static oct_status check_options(octe_scheduler_options *o, oct_error *error)
     }
     const octe_draft_options *d = &o->draft;
     o->max_step_samples = o->max_step_samples != 0 ? o->max_step_samples : o->max_running;
+    if (d->n_branches > OCTE_BRANCHES_MAX) {
+        return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "guesses of %u branches; at most %d", d->n_branches, OCTE_BRANCHES_MAX);
+    }
     if (d->n_tokens > OCTE_DRAFT_MAX || (d->n_tokens > 0 && (d->least_match == 0 || d->least_match > d->most_match)) || o->max_step_samples < o->max_running) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL,
                             "%u guesses after %u to %u equal tokens, %u rows with logits; must be at most %d after at least one, with logits of each running request's row", d->n_tokens,
@@ -366,6 +369,18 @@ static void remember_rest(octe_scheduler *s, octe__request *r)
     }
 }
 
+/* Guesses of a tree that came true go behind the text in their order. Returns how many of them lie in the pages where they belong: on another branch than the first the
+ * rest is computed again, with the next token. */
+static uint32_t straighten(octe__request *r, const octe_outcome *outcome, uint32_t n_accepted)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < n_accepted; k++) {
+        r->tokens[r->n_tokens + k] = r->tokens[r->n_tokens + outcome->way[k] - 1u];   /* a way goes forward: way[k] > k */
+        n += n == k && outcome->way[k] == k + 1;
+    }
+    return n;
+}
+
 void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
 {
     s->stats.n_steps++;
@@ -374,8 +389,9 @@ void octe_scheduler_commit(octe_scheduler *s, octe_outcome *outcomes)
         const bool samples = s->parts[i].samples;
         const uint32_t n_draft = r->n_draft, n_accepted = n_draft > 0 ? outcomes[i].n_accepted : 0;
         /* What rows of wrong guesses have stored is written over by the next ones. */
-        r->n_computed += r->n_planned - n_draft + n_accepted;
-        s->clock += r->n_planned - n_draft + n_accepted;
+        const uint32_t n_kept = r->is_tree && n_draft > 0 ? straighten(r, &outcomes[i], n_accepted) : n_accepted;
+        r->n_computed += r->n_planned - n_draft + n_kept;
+        s->clock += r->n_planned - n_draft + n_kept;
         r->n_tokens += n_accepted;
         s->stats.n_rows += r->n_planned;
         s->stats.n_drafts += n_draft > 0;

@@ -23,6 +23,7 @@ typedef struct octe_draft_options {
     uint32_t n_tokens;                    /* most guesses of a request and step, at most OCTE_DRAFT_MAX; 0: off */
     uint32_t least_match, most_match;     /* tokens at the text's end that must have stood before: 1 <= least <= most */
     uint32_t max_running;                 /* none while more requests than this run; 0: any number */
+    uint32_t n_branches;                  /* trees of at most so many branches, OCTE_BRANCHES_MAX; 0, 1: one guess after the other. Neither deterministic nor with windows */
 } octe_draft_options;
 
 typedef struct octe_scheduler_options {
@@ -85,6 +86,7 @@ typedef struct octe_scheduled {
     const int32_t *tokens;         /* from the request's first one on */
     uint32_t n_past, n_tokens;
     uint32_t n_draft;              /* the last so many of n_tokens are guesses, and have logits like the one before them */
+    const uint8_t *parents;        /* NULL: each token follows the one before. Else [1 + n_draft] of a tree (draft.h); n_tokens is 1 + n_draft */
     bool samples;                  /* the logits of its last token (that is no guess) give the next one */
     const int32_t *pages[2];       /* of the full pool and the window's, from key 0 on; -1 where the window has passed. [1] NULL without window */
     uint32_t n_prompt, n_cached;   /* n_cached: prompt tokens that were taken from the cache when it last was admitted */
@@ -98,9 +100,22 @@ typedef struct octe_step_plan {
 /* The next step. False: no request is there. Every plan is followed by a commit or an abandon. */
 bool octe_scheduler_plan(octe_scheduler *scheduler, octe_step_plan *step);
 
+/* The guess of this token that follows guess `at`, counted from 1 (0: what is no guess); 0: there is none. */
+static inline uint32_t octe__guess_after(const octe_scheduled *part, uint32_t at, int32_t token)
+{
+    const int32_t *const guess = part->tokens + part->n_past + part->n_tokens - part->n_draft;
+    for (uint32_t i = at + 1; i <= part->n_draft; i++) {
+        if ((part->parents != NULL ? part->parents[i] : i - 1u) == at && guess[i - 1] == token) {
+            return i;
+        }
+    }
+    return 0;
+}
+
 /* What came of a part that samples; of another part nothing is looked at. */
 typedef struct octe_outcome {
-    uint32_t n_accepted;           /* of the part's guesses, the first so many were sampled; each confirms the row that follows it */
+    uint32_t n_accepted;           /* of the part's guesses, the first so many were sampled; each confirms the row that follows it. Of a tree: so many on a way from its beginning */
+    uint8_t way[OCTE_DRAFT_MAX];   /* of a tree: the places of these, counted from 1 */
     int32_t token;                 /* after those */
     bool finish;                   /* in: this token was the last. out: also when max_new_tokens are there */
 } octe_outcome;

@@ -23,6 +23,8 @@ typedef struct octe__request {
     uint32_t n_nodes;
     uint32_t *places[OCTE__POOLS];            /* [n_swapped] of the host, NULL: not swapped out; the window's first n_swapped_passed have none */
     uint32_t n_swapped, n_swapped_passed, n_swapped_tokens;
+    uint8_t parents[1 + OCTE_DRAFT_MAX];      /* of a tree of guesses */
+    bool is_tree;
     uint32_t n_planned, n_draft;              /* rows of the step being planned; the last n_draft of them are guesses, behind tokens[n_tokens] */
     int32_t draft_tokens;
     bool running;

@@ -80,9 +80,16 @@ static void run_part(fake_pool *f, const octe_scheduled *p)
     } else if (o->deterministic) {
         assert_int_equal(p->n_tokens, 1 + p->n_draft);
     }
-    uint64_t text = 1;
+    uint64_t text = 1, of_guess[1 + OCTE_DRAFT_MAX];
+    assert_true(p->parents == NULL || (p->n_draft > 0 && p->n_tokens == 1 + p->n_draft && !o->deterministic && o->window_tokens == 0));
     for (uint32_t i = 0; i < end; i++) {
-        text = read_on(text, p->tokens[i]);
+        /* A guess of a tree has read those on its way alone. */
+        const uint32_t guess = p->parents != NULL && i > p->n_past ? i - p->n_past : 0;
+        assert_true(guess == 0 || p->parents[guess] < guess);
+        text = read_on(guess > 0 ? of_guess[p->parents[guess]] : text, p->tokens[i]);
+        if (i >= p->n_past && p->parents != NULL) {
+            of_guess[guess] = text;
+        }
         for (int g = 0; g < octe__n_pools(f->scheduler); g++) {
             /* Of the window's pool, only what the part's first row sees and what comes after. */
             if (g == OCTE__POOL_WINDOW && i + o->window_tokens <= p->n_past) {
@@ -122,13 +129,18 @@ bool fake_step(fake_pool *f, bool (*done)(const octe_scheduled *part, int32_t to
         n_samples += p->samples ? 1 + p->n_draft : 0;
         assert_true(p->n_draft <= f->scheduler->options.draft.n_tokens && (p->n_draft == 0 || p->samples));
         if (p->samples) {
-            o->token = fake_next(f, p->tokens, n);
+            int32_t *text = malloc((n + OCTE_DRAFT_MAX) * sizeof(*text));
+            memcpy(text, p->tokens, n * sizeof(*text));
+            o->token = fake_next(f, text, n);
             o->finish = done != NULL && done(p, o->token, context);
-            while (!o->finish && o->n_accepted < p->n_draft && o->token == p->tokens[n + o->n_accepted]) {
-                o->n_accepted++;
-                o->token = fake_next(f, p->tokens, n + o->n_accepted);
+            for (uint32_t at = octe__guess_after(p, 0, o->token); !o->finish && at > 0; at = octe__guess_after(p, at, o->token)) {
+                f->n_beside += p->parents != NULL && at != o->n_accepted + 1;
+                text[n + o->n_accepted] = o->token;
+                o->way[o->n_accepted++] = (uint8_t)at;
+                o->token = fake_next(f, text, n + o->n_accepted);
                 o->finish = done != NULL && done(p, o->token, context);
             }
+            free(text);
         }
     }
     assert_int_equal(n_rows, step.n_rows);

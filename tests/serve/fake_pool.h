@@ -12,6 +12,7 @@ typedef struct fake_pool {
     uint32_t n_vocab;
     bool repeats;             /* mostly what stood five tokens before */
     uint64_t n_steps;
+    uint64_t n_beside;        /* guesses that came true on another branch than the first */
 } fake_pool;
 
 /* Fills the options' copy_page and swap and opens both. */

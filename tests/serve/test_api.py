@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import threading
 import time
 
@@ -66,6 +67,22 @@ def test_lists_of_prompts(server):
         status, reply = server.request("POST", COMPLETIONS, {"prompt": wrong})
         assert status == 400 and reply["error"]["message"], wrong
     assert server.request("POST", COMPLETIONS, {"prompt": ["a"] * 65, "n": 2})[0] == 400
+
+
+def test_trees_of_guesses(request, start, model):
+    server = start("--speculative-config", '{"num_speculative_tokens": 8, "prompt_lookup_min": 1, "num_speculative_branches": 3}')
+    plain = start()
+    # The model that repeats one letter: both agree whatever rounds.
+    bias = {str(plain.post("/tokenize", {"prompt": "Q", "add_special_tokens": False})["tokens"][-1]): 100}
+    ask = {"logit_bias": bias, "max_tokens": 60, "ignore_eos": True}
+    reply = server.complete("Qa Qb Qc Q", **ask)
+    assert reply["choices"] == plain.complete("Qa Qb Qc Q", **ask)["choices"]
+    details = reply["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] > 20 and details["rejected_prediction_tokens"] > 0
+    for branches in (0, 5, "x"):
+        done = subprocess.run([request.config.getoption("--octavo"), "serve", "-m", model, "--port", "0", "--speculative-config", json.dumps({"num_speculative_tokens": 4, "num_speculative_branches": branches})],
+                              capture_output=True, timeout=60)
+        assert done.returncode == 2 and b"num_speculative_branches" in done.stderr
 
 
 def prefix_server(start, folder, *more, **how):

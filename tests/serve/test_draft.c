@@ -16,6 +16,7 @@
 enum { N_REQUESTS = 6, MOST_NEW = 64, MOST_PROMPT = 90 };
 
 static const char *file;
+static uint64_t n_beside;    /* guesses that came true on another branch than the first */
 static uint64_t n_wrong;     /* guesses that did not come true */
 static uint32_t n_requests = N_REQUESTS, n_new = MOST_NEW, n_vocab = V;
 
@@ -51,6 +52,40 @@ static void lookup(void **state)
     expect("xyz1xyz", 1, 2, 15, "1xyz1xyz1xyz1xy");
 }
 
+/* A tree as text: each guess with the place of the one before it. */
+static void expect_tree(const char *text, uint32_t n_branches, uint32_t most, const char *tree)
+{
+    int32_t tokens[64], draft[OCTE_DRAFT_MAX];
+    uint8_t parents[1 + OCTE_DRAFT_MAX];
+    char seen[64] = "";
+    const uint32_t n = (uint32_t)strlen(text);
+    for (uint32_t i = 0; i < n; i++) {
+        tokens[i] = text[i];
+    }
+    const uint32_t n_draft = octe__draft_tree(tokens, n, 1, 3, n_branches, most, draft, parents);
+    for (uint32_t i = 0; i < n_draft; i++) {
+        assert_true(parents[1 + i] <= i);
+        const char piece[] = {(char)draft[i], "0123456789abcdef"[parents[1 + i]], ' ', '\0'};
+        strcat(seen, piece);
+    }
+    assert_string_equal(seen, tree);
+}
+
+static void trees(void **state)
+{
+    (void)state;
+    expect_tree("", 3, 6, "");
+    expect_tree("abc", 3, 6, "");
+    expect_tree("abcab", 1, 3, "c0 a1 b2 ");                          /* a chain */
+    expect_tree("abcab", 3, 6, "c0 a1 b2 ");                          /* nothing else ever followed */
+    expect_tree("abxyabcdab", 2, 4, "c0 d1 x0 y3 ");                  /* the other place's, from the same beginning */
+    expect_tree("abcxabcdab", 2, 4, "c0 d1 x1 ");                     /* in common as far as they are equal */
+    expect_tree("abxabyabzab", 3, 6, "z0 a1 b2 y0 a4 x0 ");
+    expect_tree("abxabyabzab", 2, 2, "z0 y0 ");
+    expect_tree("abxabyabzab", 4, 1, "z0 ");
+    expect_tree("axbxcxdx", 4, 15, "d0 x1 d2 x3 d4 x5 d6 x7 c0 x9 da b0 xc cd ");
+}
+
 /* ---- engines ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct talk {
@@ -78,6 +113,9 @@ static bool take(void *context, const octe_scheduled *part, const float *logits,
     (void)context;
     talk *t = part->user;
     assert_true(t->n < n_new);
+    /* A second row of a part whose token is no guess of the first branch. */
+    const uint32_t at = part->n_prompt + t->n - (part->n_past + part->n_tokens - part->n_draft);
+    n_beside += part->parents != NULL && at == 1 && part->tokens[part->n_past + 1] != t->token[t->n - 1];
     memcpy(t->logits + (size_t)t->n * n_vocab, logits, n_vocab * sizeof(float));
     *token = t->token[t->n++] = draw(t, logits);
     return false;
@@ -131,6 +169,7 @@ static octe_engine *open_one(int model, const char *kv, bool deterministic, octe
     o.deterministic = deterministic;
     o.max_sequences = 4;
     o.max_step_parts = 20;
+    o.token_masks = !deterministic;
     o.max_step_rows = 64 + 20;
     o.max_step_logits = 20;
     o.pool_tokens = 4 * CONTEXT;
@@ -149,11 +188,11 @@ static octe_engine *open_one(int model, const char *kv, bool deterministic, octe
     return e;
 }
 
-static octe_runner *open_runner(octe_engine *e, uint32_t n_draft)
+static octe_runner *open_runner(octe_engine *e, uint32_t n_draft, uint32_t n_branches)
 {
     octe_runner *r;
     oct_error error = OCT_ERROR_INIT;
-    const octe_runner_options o = {.chunk_tokens = 64, .max_running = 4, .draft = {n_draft, 1, 3, 0}};
+    const octe_runner_options o = {.chunk_tokens = 64, .max_running = 4, .draft = {n_draft, 1, 3, 0, n_branches}};
     if (octe_runner_open(e, &o, &r, &error) != OCT_OK) {
         fail_msg("%s", error.text);
     }
@@ -177,11 +216,11 @@ static void compare(const char *kv, const talk *with, const talk *without, bool 
     }
 }
 
-static void with_as_without(int model, const char *kv, bool deterministic, bool samples, octe_model *from_file)
+static void with_as_without(int model, const char *kv, bool deterministic, bool samples, uint32_t n_branches, octe_model *from_file)
 {
     talk *without = invent(samples), *with = invent(samples);
     octe_engine *e = open_one(model, kv, deterministic, from_file);
-    octe_runner *r = open_runner(e, 0);
+    octe_runner *r = open_runner(e, 0, 0);
     octe_scheduler_stats off, on;
     for (uint32_t i = 0; i < n_requests; i++) {
         submit(r, &without[i]);
@@ -189,7 +228,7 @@ static void with_as_without(int model, const char *kv, bool deterministic, bool 
     }
     octe_scheduler_stats_get(octe_runner_scheduler(r), &off);
     octe_runner_close(r);
-    r = open_runner(e, 4);
+    r = open_runner(e, n_branches > 1 ? 8 : 4, n_branches);
     for (uint32_t i = 0; i < n_requests; i++) {
         submit(r, &with[i]);
     }
@@ -215,18 +254,55 @@ static void deterministic_bits(void **state)
     (void)state;
     static const char *const caches[] = {"f16", "fp8", "int8_rotated", "fp8_per_token_head"};
     for (size_t c = 0; c < sizeof(caches) / sizeof(caches[0]); c++) {
-        with_as_without(LLAMA, caches[c], true, false, NULL);
-        with_as_without(GEMMA, caches[c], true, c % 2 == 0, NULL);
+        with_as_without(LLAMA, caches[c], true, false, 1, NULL);
+        with_as_without(GEMMA, caches[c], true, c % 2 == 0, 1, NULL);
     }
-    with_as_without(LLAMA, "fp8", true, true, NULL);
+    with_as_without(LLAMA, "fp8", true, true, 3, NULL);   /* deterministic, branches are not looked at */
     assert_true(n_wrong > 100);
 }
 
 static void free_answers(void **state)
 {
     (void)state;
-    with_as_without(LLAMA, "fp8", false, false, NULL);
-    with_as_without(GEMMA, "int8_rotated", false, true, NULL);
+    with_as_without(LLAMA, "fp8", false, false, 1, NULL);
+    with_as_without(GEMMA, "int8_rotated", false, true, 1, NULL);
+    n_beside = 0;
+    with_as_without(LLAMA, "fp8", false, false, 2, NULL);
+    with_as_without(LLAMA, "int8_rotated", false, true, 3, NULL);
+    with_as_without(LLAMA, "fp8_per_token_head", false, true, 4, NULL);
+    with_as_without(GEMMA, "fp8", false, true, 3, NULL);   /* with windows, branches are not looked at */
+    assert_true(n_beside > 10);
+}
+
+/* What is no tree, or none that this engine takes, is refused and stores nothing. */
+static void wrong_trees(void **state)
+{
+    (void)state;
+    octe_engine *plain = open_one(LLAMA, "fp8", true, NULL), *e = open_one(LLAMA, "fp8", false, NULL), *window = open_one(GEMMA, "fp8", false, NULL);
+    int32_t tokens[40] = {0}, pages[40];
+    uint8_t parents[40] = {9, 0, 1, 0, 3};   /* the first is not looked at */
+    for (int32_t i = 0; i < 40; i++) {
+        pages[i] = i;
+    }
+    const octe_paged_part tree = {.tokens = tokens, .n_tokens = 5, .n_logits = 5, .pages = {pages, pages}, .parents = parents};
+    octe_paged_part part = tree;
+    assert_int_equal(octe_engine_step_paged(e, &part, 1, NULL, NULL), OCT_OK);
+    assert_int_equal(octe_engine_step_paged(window, &part, 1, NULL, NULL), OCT_OK);   /* all of it is within the window */
+    assert_int_equal(octe_engine_step_paged(plain, &part, 1, NULL, NULL), OCT_INVALID_ARGUMENT);
+    part.n_past = octe_model_info_get(octe_engine_model(window))->window_tokens;
+    assert_int_equal(octe_engine_step_paged(window, &part, 1, NULL, NULL), OCT_INVALID_ARGUMENT);
+    part = tree;
+    part.n_tokens = 33;
+    part.n_logits = 1;
+    assert_int_equal(octe_engine_step_paged(e, &part, 1, NULL, NULL), OCT_INVALID_ARGUMENT);
+    part = tree;
+    for (uint8_t wrong = 3; wrong < 6; wrong++) {
+        parents[3] = wrong;
+        assert_int_equal(octe_engine_step_paged(e, &part, 1, NULL, NULL), OCT_INVALID_ARGUMENT);
+    }
+    octe_engine_close(plain);
+    octe_engine_close(e);
+    octe_engine_close(window);
 }
 
 static void of_file(void **state)
@@ -238,13 +314,13 @@ static void of_file(void **state)
         fail_msg("%s", error.text);
     }
     n_vocab = octe_model_info_get(m)->n_vocab;
-    with_as_without(LLAMA, "int8_rotated", true, false, m);
+    with_as_without(LLAMA, "int8_rotated", true, false, 1, m);
     octe_model_close(m);
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lookup), cmocka_unit_test(deterministic_bits), cmocka_unit_test(free_answers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lookup), cmocka_unit_test(trees), cmocka_unit_test(deterministic_bits), cmocka_unit_test(free_answers), cmocka_unit_test(wrong_trees)};
     const struct CMUnitTest files[] = {cmocka_unit_test(of_file)};
     if (argc > 1) {
         FILE *there = fopen(argv[1], "rb");

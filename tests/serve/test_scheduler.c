@@ -148,6 +148,8 @@ static void run_random(const octe_scheduler_options *given, uint64_t seed)
     assert_true(stats.n_accepted_tokens <= stats.n_draft_tokens && stats.n_draft_tokens <= stats.n_drafts * o.draft.n_tokens);
     assert_int_equal(stats.n_accepted_tokens > 100, o.draft.n_tokens > 0);
     assert_int_equal(stats.n_draft_tokens > stats.n_accepted_tokens, o.draft.n_tokens > 0);
+    const bool trees = o.draft.n_tokens > 1 && o.draft.n_branches > 1 && !o.deterministic && o.window_tokens == 0;
+    assert_int_equal(f.n_beside > 20, trees);
     octe_scheduler_clear_cache(f.scheduler);
     octe_scheduler_stats_get(f.scheduler, &stats);
     assert_int_equal(stats.pool[0].n_free, stats.pool[0].n);
@@ -173,7 +175,7 @@ static void random_work(void **state)
                 o.n_pages_window = 40;
             }
             if ((i & 32) != 0) {
-                o.draft = (octe_draft_options){3 + i % 3, 1, 2, i % 5 == 0 ? 4 : 0};
+                o.draft = (octe_draft_options){i % 4 == 0 ? 8 : 3 + i % 3, 1, 2, i % 5 == 0 ? 4 : 0, i % 4 == 0 ? 3 : i % 3};
                 o.max_step_samples = i % 7 == 0 ? 10 : 24;
             }
             const uint64_t seed = 20260 + round * 64 + i;
@@ -385,7 +387,7 @@ static void no_starvation(void **state)
         octe_step_plan step;
         assert_true(octe_scheduler_plan(f.scheduler, &step));
         there = part_of(&step, slow) == NULL;
-        octe_outcome outcomes[2] = {{0, 1, false}, {0, 1, false}};
+        octe_outcome outcomes[2] = {{.token = 1}, {.token = 1}};
         octe_scheduler_commit(f.scheduler, outcomes);
         assert_true(f.scheduler->stats.n_rows < OCTE_PRIORITY_TOKENS + 100);
     }
