@@ -283,7 +283,7 @@ static void machine_plain(oct__text *text, const oct_context *context)
         for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
             const char *name = oct__fact_name((oct__fact)fact);
             const bool is_number = fact == OCT__FACT_CPU_CORES || fact == OCT__FACT_CPU_L2_BYTES || fact == OCT__FACT_CPU_L3_BYTES || fact == OCT__FACT_CPU_VENDOR ||
-                                   fact == OCT__FACT_CPU_FAMILY || fact == OCT__FACT_CPU_MODEL || fact == OCT__FACT_CPU_STEPPING;
+                                   fact == OCT__FACT_CPU_FAMILY || fact == OCT__FACT_CPU_MODEL || fact == OCT__FACT_CPU_STEPPING || fact == OCT__FACT_OS_NODES;
             if (oct__fact_is_machine((oct__fact)fact) && !oct__fact_is_device((oct__fact)fact) && !is_number && (machine->facts.v[fact] != 0) == yes) {
                 oct__text_add(text, " %s", name);
             }
@@ -291,6 +291,10 @@ static void machine_plain(oct__text *text, const oct_context *context)
         oct__text_add(text, "\n");
     }
     oct__text_add(text, "caches      L2 %" PRIu64 " KiB, L3 %" PRIu64 " KiB\n", machine->facts.v[OCT__FACT_CPU_L2_BYTES] / 1024, machine->facts.v[OCT__FACT_CPU_L3_BYTES] / 1024);
+    if (machine->facts.v[OCT__FACT_OS_NODES] > 0) {
+        oct__text_add(text, "nodes       %" PRIu64 " of memory and CPUs%s\n", machine->facts.v[OCT__FACT_OS_NODES],
+                      machine->facts.v[OCT__FACT_OS_NODES] > 1 ? ": pools lie on all in turns, each thread stays on one" : "");
+    }
     if (machine->device == OCT__DEVICE_CPU) {
         add_rate(text, "memory      ", machine->rates.core_read_bytes * 1e-9, " GB/s one thread, ");
         add_rate(text, "", machine->rates.machine_read_bytes * 1e-9, " GB/s all");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "host/numa.h"
 #include "host/threads.h"
 #include "host/tiles.h"
 
@@ -148,6 +149,9 @@ void oct__cpu_name(const oct__facts *facts, const char *brand, char *name, size_
 void oct__cpu_probe(oct__facts *facts, char *name, size_t size)
 {
     char brand[49];
+    oct__numa numa;
+    oct__numa_read(&numa, NULL, NULL);
+    facts->v[OCT__FACT_OS_NODES] = oct__numa_n_memory_nodes(&numa);
     facts->v[OCT__FACT_CPU_CORES] = oct__threads_usable_cpus();
     probe_features(facts);
     probe_model(facts);

@@ -89,7 +89,6 @@ void oct__numa_read(oct__numa *numa, const char *folder, const char *allowed)
         if (!nodes[n]) {
             continue;
         }
-        numa->memory_nodes |= !has_memory || memory[n] ? UINT64_C(1) << n : 0;
         if (!read_file_list(folder, name, cpus, OCT__NUMA_CPUS_MAX)) {
             continue;
         }
@@ -101,6 +100,7 @@ void oct__numa_read(oct__numa *numa, const char *folder, const char *allowed)
             }
         }
         numa->n_cpu_nodes += numa->n_cpus > before;
+        numa->memory_nodes |= numa->n_cpus > before && (!has_memory || memory[n]) ? UINT64_C(1) << n : 0;
     }
 }
 

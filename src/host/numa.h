@@ -12,7 +12,7 @@
 enum { OCT__NUMA_NODES_MAX = 64, OCT__NUMA_CPUS_MAX = 1024 };
 
 typedef struct oct__numa {
-    uint64_t memory_nodes;      /* bit n: node n has memory */
+    uint64_t memory_nodes;      /* bit n: node n has memory, and CPUs that this process may use; memory without CPUs is slower, and far from all */
     uint32_t n_cpu_nodes;       /* nodes with CPUs that this process may use */
     uint32_t n_cpus;            /* of those, in order of node and number: */
     uint16_t cpu[OCT__NUMA_CPUS_MAX], node[OCT__NUMA_CPUS_MAX];
@@ -24,7 +24,7 @@ void oct__numa_read(oct__numa *numa, const char *folder, const char *allowed);
 
 uint32_t oct__numa_n_memory_nodes(const oct__numa *numa);
 
-/* Memory that nobody has touched yet, whole system pages of it (oct__memory_reserve without hooks), goes to all nodes with memory in turns. False: there is one
+/* Memory that nobody has touched yet, whole system pages of it (oct__memory_reserve without hooks), goes to all of memory_nodes in turns. False: there is one
  * node or none, or the system refuses; then each page goes to the node of who touches it first. */
 bool oct__numa_interleave(const oct__numa *numa, void *memory, size_t bytes);
 

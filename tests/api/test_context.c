@@ -137,7 +137,7 @@ static void the_machine_is_put_into_words(void **state)
     strcat(has, " ");
     strcat(lacks, " ");
     for (unsigned fact = 0; fact < OCT__FACT_COUNT; fact++) {
-        const char *const numbers[] = { "cpu.cores", "cpu.l2_bytes", "cpu.l3_bytes", "cpu.vendor", "cpu.family", "cpu.model", "cpu.stepping" };
+        const char *const numbers[] = { "cpu.cores", "cpu.l2_bytes", "cpu.l3_bytes", "cpu.vendor", "cpu.family", "cpu.model", "cpu.stepping", "os.numa_nodes" };
         char word[64];
         bool is_number = false;
         snprintf(word, sizeof(word), " %s ", oct__fact_name((oct__fact)fact));
