@@ -119,7 +119,7 @@ static void add_saturation(const eval_result *r, const eval_inside *in, const ev
 
 static void add_alone_picture(const eval_result *r, const eval_sensitivity *s, const char *id, app_text *text)
 {
-    enum { ROW = 13 };
+    enum { ROW = 13, TOP = 28 };
     double least = s->floor > 0 ? s->floor : (double)NAN, most = s->kl_all > 0 ? s->kl_all : (double)NAN;
     for (uint32_t i = 0; i < s->n; i++) {
         const double all[3] = { s->alone[i].kl, s->alone[i].kl_k, s->alone[i].kl_v };
@@ -129,22 +129,23 @@ static void add_alone_picture(const eval_result *r, const eval_sensitivity *s, c
         }
     }
     const uint32_t n = s->n < MAX_ROWS ? s->n : MAX_ROWS;
-    const int bottom = 22 + ROW * (int)n;
+    const int bottom = TOP + ROW * (int)n;
     const eval_axis x = eval_axis_make(least, most, true, LEFT + 12, RIGHT);
     char line[128];
     (void)snprintf(line, sizeof(line), "%.60s: what one layer alone costs", r->formats[s->format].label);
     eval_html_figure(text, id, line, "One row a layer, the costliest first: KL with that layer alone in the format. Square: K and V; triangle: K alone; diamond: V alone.", WIDTH, bottom + 46);
-    eval_svg_axis(text, &x, false, bottom, bottom - 14, "");
+    eval_svg_axis(text, &x, false, bottom, bottom - TOP + 4, "");
     const double marks[2] = { s->floor, s->kl_all };
     for (int j = 0; j < 2; j++) {
         if (marks[j] > 0) {
-            app_text_add(text, "<path class=\"floor\" d=\"M%.1f,14V%d\"/>\n", eval_axis_at(&x, marks[j]), bottom);
-            eval_svg_text(text, eval_axis_at(&x, marks[j]), 10, j == 0 ? "start" : "end", j == 0 ? "noise" : "all layers");
+            app_text_add(text, "<path class=\"floor\" d=\"M%.1f,%dV%d\"/>\n", eval_axis_at(&x, marks[j]), TOP - 4, bottom);
+            /* One above the other, wherever the two lie, and within the picture. */
+            eval_svg_text(text, eval_axis_at(&x, marks[j]), j == 0 ? 10 : 21, eval_axis_at(&x, marks[j]) > WIDTH / 2 ? "end" : "start", j == 0 ? "noise" : "all layers");
         }
     }
     for (uint32_t i = 0; i < n; i++) {
         const eval_alone *const a = &s->alone[i];
-        const double y = 22 + ROW * (i + 0.5), all[3] = { a->kl, a->kl_k, a->kl_v };
+        const double y = TOP + ROW * (i + 0.5), all[3] = { a->kl, a->kl_k, a->kl_v };
         (void)snprintf(line, sizeof(line), "layer %u", a->layer);
         eval_svg_text(text, LEFT + 6, y + 3.5, "end", line);
         for (int j = 2; j >= 0; j--) {
