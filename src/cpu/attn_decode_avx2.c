@@ -12,7 +12,8 @@
  * from cold pages (2 flop a vector and element, so FMA is the roof): bytes decoded inside both products 46 / 32; next block prefetched
  * into L1 47 / 41; f16 words, 3 keys x 4 vectors and 24 dims x 4 vectors 47 / 39; words and NaN check in one loop 53 / 42; prefetch into
  * L2 53 / 49. Cycles of the loops themselves are in avx2_dims.h. Blocks of 32 keys lose 3 % to the work around the products; 128 gain
- * nothing. Eight vectors 63 / 58, sixteen 71 / 66, i8 with 4 59 / 50, with 8 64 / 57.
+ * nothing. Eight vectors 63 / 58, sixteen 71 / 66. i8 goes in integers (avx2_word.h), but at edges, in short
+ * tiles and where q does not fit, where its scores are f32.
  * Keys that only some rows see (the edges of causal and window, a token mask) are taken row by row, and then only visible keys are
  * touched at all.
  *
@@ -22,6 +23,7 @@
 #include "cpu/avx2.h"
 #include "cpu/avx2_dims.h"
 #include "cpu/avx2_keys.h"
+#include "cpu/avx2_word.h"
 
 #define BLOCK 64u /* keys */
 
@@ -57,6 +59,25 @@ typedef struct format_row {
     [OCT_DTYPE_##format] = { { score_##format##_1, score_##format##_2, score_##format##_3, score_##format##_4 }, \
                              { value_##format##_1, value_##format##_2, value_##format##_3, value_##format##_4 } }
 static const format_row formats[OCT_DTYPE_I8 + 1] = { FORMAT_ROW(F32), FORMAT_ROW(F16), FORMAT_ROW(BF16), FORMAT_ROW(I8) };
+
+/* i8 in integers. */
+#define WORD_VECTORS(n_vectors, n_keys)                                                                                                              \
+    static void word_score_##n_vectors(float *s, const int16_t *q, const float *unit, const uint8_t *const *rows, uint32_t n, uint32_t dim,          \
+                                       avx2_ahead next)                                                                                              \
+    {                                                                                                                                                \
+        avx2_word_score(s, q, unit, rows, n, dim, next, n_vectors, n_keys);                                                                          \
+    }                                                                                                                                                \
+    static void word_value_##n_vectors(float *o, int64_t o_stride, const float *keep, const float *gain, const int16_t *p, const uint8_t *const *rows, \
+                                       uint32_t n, uint32_t dim, avx2_ahead next)                                                                    \
+    {                                                                                                                                                \
+        avx2_word_value(o, o_stride, keep, gain, p, rows, n, dim, next, n_vectors);                                                                  \
+    }
+WORD_VECTORS(1, 8)
+WORD_VECTORS(2, 4)
+WORD_VECTORS(3, 2)
+WORD_VECTORS(4, 2)
+static avx2_word_score_fn *const word_scores[AVX2_PASS] = { word_score_1, word_score_2, word_score_3, word_score_4 };
+static avx2_word_value_fn *const word_values[AVX2_PASS] = { word_value_1, word_value_2, word_value_3, word_value_4 };
 
 /* ---- staging ------------------------------------------------------------------------------------------------------------- */
 
@@ -117,8 +138,12 @@ static void stage(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t
 /* Scratch of a tile. */
 typedef struct few_scratch {
     float s[(BLOCK + 12) * AVX2_PASS];
+    _Alignas(32) int16_t weights[(BLOCK + 12) * AVX2_PASS]; /* those of s, for values in integers */
+    float q_unit[OCT__AVX2_FEW];
+    float word_scale_max;                                   /* K scales up to which scores are integers; 0: none are */
     avx2_block blocks[2], visible;                          /* this block and the next; visible: the keys of a block that one row sees */
     uint16_t *k_words, *v_words;                            /* [BLOCK][words_stride] */
+    int16_t *q_words;                                       /* [vector][avx2_word_stride] */
     const uint8_t *k_rows[BLOCK + 16], *v_rows[BLOCK + 16]; /* rows of the same; past the block its last one again */
     uint8_t *stage;
 } few_scratch;
@@ -211,9 +236,26 @@ static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, u
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
+/* Whether scores of all of a block's keys may be integers. A row that sees few keys has nothing over which errors would average, so at edges, and in tiles of
+ * less than a block, scores are f32. */
+static bool has_word_scores(const oct_kv_spec *spec, const few_scratch *scratch, const avx2_block *b)
+{
+    if (spec->k.scale_mode != OCT_SCALE_TOKEN_HEAD) {
+        return scratch->word_scale_max >= 1.0f;
+    }
+    if (!(scratch->word_scale_max > 0)) {
+        return false;
+    }
+    bool fits = true;
+    for (uint32_t j = 0; j < b->n; j++) {
+        fits &= b->k_scale[j] <= scratch->word_scale_max; /* not a NaN */
+    }
+    return fits;
+}
+
 /* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. next_block: the one after it, or NULL. */
 static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const avx2_block *b, const avx2_block *next_block, uint32_t i0,
-                       uint32_t n_vectors)
+                       uint32_t n_vectors, bool has_words)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const float factor = tile->score_scale * avx2_unit(spec->k.dtype);
@@ -237,11 +279,19 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
         v_next = (avx2_ahead){ next_block->v, spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) };
     }
     for (uint32_t pass = 0, i = 0; pass < n_passes; pass++) {
-        const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i;
-        float keep[AVX2_PASS];
-        formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
-        softmax(tile, b, scratch->s, avx2_row_of(n), n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
-        formats[v_dtype].value[n - 1](tile->o + (i0 + i) * tile->o_stride, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v, v_next);
+        const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i, row = avx2_row_of(n);
+        float keep[AVX2_PASS], gain[AVX2_PASS], *o = tile->o + (i0 + i) * tile->o_stride;
+        if (has_words) {
+            word_scores[n - 1](scratch->s, scratch->q_words + (i0 + i) * avx2_word_stride(spec->dim_k), scratch->q_unit + i0 + i, k, b->n, spec->dim_k, k_next);
+        } else {
+            formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
+        }
+        softmax(tile, b, scratch->s, row, n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
+        if (v_dtype == OCT_DTYPE_I8 && avx2_word_weigh(scratch->weights, scratch->s, b->n * row, row, gain)) {
+            word_values[n - 1](o, tile->o_stride, keep, gain, scratch->weights, v, b->n, spec->dim_v, v_next);
+        } else {
+            formats[v_dtype].value[n - 1](o, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v, v_next);
+        }
         k_next.row_bytes = v_next.row_bytes = 0;
         i = next;
     }
@@ -272,7 +322,7 @@ static void take_edge(const oct__attn_tile *tile, few_scratch *scratch, const av
             visible->v[j] = visible->v[n - 1];
         }
         visible->n = n;
-        take_block(tile, scratch, visible, NULL, r * tile->n_heads, tile->n_heads);
+        take_block(tile, scratch, visible, NULL, r * tile->n_heads, tile->n_heads, false);
     }
 }
 
@@ -283,8 +333,8 @@ static size_t round_64(size_t bytes)
 
 size_t oct__attn_few_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    (void)n_vectors; /* they are taken AVX2_PASS at a time */
-    return round_64(sizeof(few_scratch)) + BLOCK * (words_stride(spec->dim_k) + words_stride(spec->dim_v)) * sizeof(uint16_t) +
+    const uint32_t n_few = n_vectors < OCT__AVX2_FEW ? n_vectors : OCT__AVX2_FEW; /* they are taken AVX2_PASS at a time, but all have q in words */
+    return round_64(sizeof(few_scratch)) + (BLOCK * (words_stride(spec->dim_k) + words_stride(spec->dim_v)) + n_few * avx2_word_stride(spec->dim_k)) * sizeof(uint16_t) +
            avx2_stage_bytes(spec, AVX2_BLOCK_MAX);
 }
 
@@ -295,12 +345,32 @@ static uint32_t block_length(int64_t first, int64_t key1)
     return (uint32_t)((end < key1 ? end : key1) - first);
 }
 
-static void lay_out(few_scratch *scratch, const oct_kv_spec *spec)
+/* q in integers, where they can stand for it: finite, and far from both ends of f32's range. */
+static void prepare_words(few_scratch *scratch, const oct__attn_tile *tile, uint32_t n_vectors)
+{
+    const oct_kv_spec *spec = &tile->kv->spec;
+    const size_t stride = avx2_word_stride(spec->dim_k);
+    float most = 0;
+    scratch->word_scale_max = 0;
+    for (uint32_t i = 0; i < n_vectors; i++) {
+        const float *q = tile->q + i * tile->q_stride;
+        const float largest = avx2_word_largest(q, (uint32_t)stride);
+        if (largest != 0 && !(largest > 0x1p-60f && largest < 0x1p60f)) {
+            return;
+        }
+        scratch->q_unit[i] = avx2_word_q(scratch->q_words + i * stride, q, spec->dim_k, largest);
+        most = largest > most ? largest : most;
+    }
+    scratch->word_scale_max = avx2_word_scale_max(most, tile->score_scale, spec->dim_k);
+}
+
+static void lay_out(few_scratch *scratch, const oct_kv_spec *spec, uint32_t n_vectors)
 {
     const size_t k_stride = words_stride(spec->dim_k), v_stride = words_stride(spec->dim_v);
     scratch->k_words = (uint16_t *)(void *)((uint8_t *)scratch + round_64(sizeof(few_scratch)));
     scratch->v_words = scratch->k_words + BLOCK * k_stride;
-    scratch->stage = (uint8_t *)(scratch->v_words + BLOCK * v_stride);
+    scratch->q_words = (int16_t *)(void *)(scratch->v_words + BLOCK * v_stride);
+    scratch->stage = (uint8_t *)(scratch->q_words + n_vectors * avx2_word_stride(spec->dim_k));
     for (uint32_t j = 0; j < BLOCK + 16; j++) {
         const uint32_t row = j < BLOCK ? j : BLOCK - 1;
         scratch->k_rows[j] = (const uint8_t *)(scratch->k_words + row * k_stride);
@@ -317,13 +387,17 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
     avx2_block *now = &scratch->blocks[0], *next = &scratch->blocks[1];
     int64_t key0, key1;
 
-    lay_out(scratch, spec);
+    lay_out(scratch, spec, n_vectors);
     for (uint32_t i = 0; i < n_vectors; i++) {
         tile->m[i] = -INFINITY;
         tile->z[i] = 0.0f;
         memset(tile->o + i * tile->o_stride, 0, spec->dim_v * sizeof(float));
     }
     avx2_tile_range(tile, &key0, &key1);
+    scratch->word_scale_max = 0;
+    if (spec->k.dtype == OCT_DTYPE_I8 && key1 - key0 >= BLOCK) {
+        prepare_words(scratch, tile, n_vectors);
+    }
     if (key0 < key1) {
         avx2_block_point(now, tile, key0, block_length(key0, key1), BLOCK, scratch->stage);
     }
@@ -341,7 +415,7 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
         }
         avx2_block_scales(now, tile);
         if (avx2_all_see(tile, first, end)) {
-            take_block(tile, scratch, now, has_next ? next : NULL, 0, n_vectors);
+            take_block(tile, scratch, now, has_next ? next : NULL, 0, n_vectors, has_word_scores(spec, scratch, now));
         } else {
             take_edge(tile, scratch, now);
         }
@@ -374,7 +448,8 @@ void oct__attn_decode__avx2(const oct__attn_tile *tile)
 {
     /* Rows that see different keys of a block are taken one by one, which pays only where most keys are seen by all. */
     const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= 32 * (int64_t)tile->n_rows;
-    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common) {
+    const bool is_v4 = tile->kv->spec.v.dtype == OCT_DTYPE_V4; /* decoded once for all vectors, however few */
+    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common && !is_v4) {
         oct__attn_few__avx2(tile);
     } else {
         oct__attn_many__avx2(tile);

@@ -30,7 +30,7 @@ static uint32_t pick(uint64_t *seed, const uint32_t *from, size_t n)
 
 static oct_kv_format random_format(uint64_t *seed)
 {
-    oct_kv_format f = { .dtype = 1 + rig_below(seed, OCT__DTYPE_LAST) };
+    oct_kv_format f = { .dtype = 1 + rig_below(seed, OCT_DTYPE_I8) };
     if (f.dtype == OCT_DTYPE_I8 || (oct__dtype_is_8bit(f.dtype) && rig_below(seed, 3) == 0)) {
         f.scale_mode = OCT_SCALE_TOKEN_HEAD;
         f.scale_dtype = rig_below(seed, 2) ? OCT_DTYPE_F32 : OCT_DTYPE_F16;
@@ -248,7 +248,7 @@ static void describe(const problem *p, const char *name, uint64_t seed)
 static void test_like_scalar(void **state)
 {
     (void)state;
-    double worst = 0;
+    double worst = 0, worst_f32 = 0;
     for (uint64_t seed = 1; seed <= 1200; seed++) {
         const way *w = &ways[seed % 4];
         problem p;
@@ -257,6 +257,10 @@ static void test_like_scalar(void **state)
         problem_make(&p, seed * UINT64_C(0x9E3779B97F4A7C15), w->max_vectors);
         problem_fill(&p);
         const uint32_t n = p.tile.n_rows * p.tile.n_heads;
+        /* Few vectors multiply with i8 in integers: q in 16 bits, weights in 15. */
+        const bool in_words = w != &ways[1];
+        const double lse_bound = in_words && p.spec.k.dtype == OCT_DTYPE_I8 ? 1e-3 : 1e-5;
+        const double out_bound = in_words && (p.spec.k.dtype == OCT_DTYPE_I8 || p.spec.v.dtype == OCT_DTYPE_I8) ? 6e-4 : 1e-5;
         run(&p, oct__attn__scalar, oct__attn_scratch__scalar);
         float *o = rig_alloc((size_t)n * p.tile.o_stride * sizeof(float)), *m = rig_alloc(n * sizeof(float)),
               *z = rig_alloc(n * sizeof(float));
@@ -272,12 +276,13 @@ static void test_like_scalar(void **state)
             p.o = got_o, p.m = got_m, p.z = got_z;
             bool same = (m[i] == -INFINITY) == (p.m[i] == -INFINITY) && (z[i] == 0) == (p.z[i] == 0);
             if (m[i] != -INFINITY) {
-                same = same && fabs(got_lse - expected_lse) <= 1e-5 * (1 + fabs(expected_lse));
+                same = same && fabs(got_lse - expected_lse) <= lse_bound * (1 + fabs(expected_lse));
             }
             for (uint32_t d = 0; d < p.spec.dim_v; d++) { /* |V| is about 4 at most, and near 1 where few keys are seen */
                 const double error = fabs((double)got[d] - (double)expected[d]);
                 worst = error > worst ? error : worst;
-                same = same && error <= 1e-5;
+                worst_f32 = out_bound < 1e-4 && error > worst_f32 ? error : worst_f32;
+                same = same && error <= out_bound;
             }
             if (!same) {
                 describe(&p, w->name, seed);
@@ -290,7 +295,7 @@ static void test_like_scalar(void **state)
         free(z);
         problem_free(&p);
     }
-    print_message("largest difference from the scalar tile: %.2e\n", worst);
+    print_message("largest difference from the scalar tile: %.2e, in f32 %.2e\n", worst, worst_f32);
 }
 
 /* Poison one key that some rows see and others don't: who sees it turns NaN, and nobody else changes by a bit. */
