@@ -87,21 +87,24 @@ static oct_status order_layers(advise *a, const advise_candidate *c, eval_inside
     return app_interrupted() ? oct__error_set(error, OCT_CANCELLED, where, "stopped") : eval_inside_measure(&o, &wanted, 1, inside, error);
 }
 
-/* The fewest kept layers that meet the loss, or (without a loss) as many as the size allows. Nothing is added where that can't win over `best`. */
-static oct_status mix(advise *a, const advise_candidate *parent, const advise_candidate *best, oct_error *error)
+/* Layers that may be kept in 16 bits before a candidate costs as much as the best, or more than is allowed. */
+static uint32_t most_kept(const advise *a, const advise_candidate *parent, const advise_candidate *best)
 {
     const uint32_t n_layers = octe_model_info_get(a->model)->n_layers;
     const double step = (1 - parent->share) / n_layers;   /* a layer's bytes, in shares */
     const double most_share = a->target.max_share > 0 && (best == NULL || a->target.max_kl <= 0) ? a->target.max_share : best != NULL ? best->share : 1;
-    uint32_t most = step > 0 ? (uint32_t)floor((most_share - parent->share) / step + 1e-9) : 0;
+    uint32_t most = step > 0 && most_share > parent->share ? (uint32_t)floor((most_share - parent->share) / step + 1e-9) : 0;
     most = most < n_layers ? most : n_layers - 1;
     /* As dear as the best there is: no win. */
     if (most > 0 && a->target.max_kl > 0 && best != NULL && parent->share + most * step >= best->share - 1e-9) {
         most--;
     }
-    if (most == 0 || a->n_candidates == ADVISE_MAX_CANDIDATES) {
-        return OCT_OK;
-    }
+    return most;
+}
+
+/* The fewest kept layers that meet the loss, or (without a loss) as many as the size allows. */
+static oct_status mix(advise *a, const advise_candidate *parent, uint32_t most, oct_error *error)
+{
     eval_inside *inside = NULL;
     app_progress_say(a->progress, "one layer at a time");
     oct_status status = order_layers(a, parent, &inside, error);
@@ -137,11 +140,16 @@ static oct_status mix(advise *a, const advise_candidate *parent, const advise_ca
     return status;
 }
 
-/* Candidates that might win with some layers in 16 bits: too lossy as they are, and small enough. */
-static bool may_mix(const advise *a, const advise_candidate *c, const advise_candidate *best)
+/* How many layers a candidate might win with in 16 bits; 0: none. To look for them costs a run a layer: it is left where not even layers that cost four times the
+ * average would make up for the loss. */
+static uint32_t may_keep(const advise *a, const advise_candidate *c, const advise_candidate *best)
 {
-    const bool small = best == NULL || c->share < best->share - 1e-9 || a->target.max_kl <= 0;
-    return !c->is_refused && c->layers == NULL && !isnan(c->kl) && small && (a->target.max_kl > 0 ? !c->meets && c->kl <= 100 * a->target.max_kl : c->meets);
+    if (c->is_refused || c->layers != NULL || isnan(c->kl) || c->meets != (a->target.max_kl <= 0)) {
+        return 0;
+    }
+    const uint32_t most = most_kept(a, c, best);
+    const double left = 1 - 4.0 * most / octe_model_info_get(a->model)->n_layers;
+    return a->target.max_kl > 0 && left > 0 && c->kl * left > a->target.max_kl ? 0 : most;
 }
 
 static void explain_choice(advise *a, const advise_candidate *chosen)
@@ -186,15 +194,15 @@ oct_status advise_choose(advise *a, advise_candidate **chosen, oct_error *error)
         for (uint32_t i = 0; i < n; i++) {
             const advise_candidate *const c = &a->candidates[i];
             /* The least lossy first: it needs the fewest layers. */
-            if (!tried[i] && may_mix(a, c, best) && (next == n || c->kl < a->candidates[next].kl)) {
+            if (!tried[i] && may_keep(a, c, best) > 0 && (next == n || c->kl < a->candidates[next].kl)) {
                 next = i;
             }
         }
-        if (next == n) {
+        if (next == n || a->n_candidates == ADVISE_MAX_CANDIDATES) {
             break;
         }
         tried[next] = true;
-        status = mix(a, &a->candidates[next], best, error);
+        status = mix(a, &a->candidates[next], may_keep(a, &a->candidates[next], best), error);
     }
     *chosen = status == OCT_OK ? best_of(a) : NULL;
     if (*chosen != NULL) {

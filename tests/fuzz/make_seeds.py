@@ -84,6 +84,8 @@ def scales_seeds():
     yield "ours", ours()
     yield "ours_layers", {**base, "octavo": {"version": 1, "k": {"layer": [1, 2, 3]}, "v": {"layer": [1, 2, 3]}}}
     yield "heads_wrong", ours(heads=3)
+    yield "formats", ours(version=2, formats={"k": ["i8+rot", "f16", "e4m3:channel"], "v": ["e4m3fn:layer", "f16", "i8:token32"]})
+    yield "formats_wrong", ours(version=2, formats={"k": ["i8+rot", "f16", "q5"], "v": ["e4m3fn:layer", "f16"]})
     yield "zero", {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {"0": 0}}}}
     yield "gap", {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {"0": 1, "2": 1}}}}
     yield "dtype", {"kv_cache": {"dtype": "int8", "scaling_factor": {}}}

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/scales.h"
+#include "engine/kv_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,6 +36,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         demand(sc.layer[which], sc.n_layers);
         demand(sc.head[which], (size_t)sc.n_layers * sc.n_heads);
         demand(sc.channel[which], (size_t)sc.n_layers * sc.n_heads * sc.dim);
+    }
+    for (uint32_t il = 0; il < sc.n_layers && sc.formats != NULL; il++) {
+        char name[64];
+        oct_kv_format back;
+        /* What was read has a name, which reads back. */
+        if (octe_kv_format_name(&sc.formats[il].k, name, sizeof(name)) >= sizeof(name) || octe_kv_format_from_name(name, &back, NULL) != OCT_OK ||
+            octe_kv_format_name(&sc.formats[il].v, name, sizeof(name)) >= sizeof(name) || octe_kv_format_from_name(name, &back, NULL) != OCT_OK) {
+            abort();
+        }
     }
     octe_scales_free(&sc);
     return 0;
