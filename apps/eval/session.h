@@ -19,6 +19,8 @@ typedef struct eval_options {
     bool f32_weights, quick, no_floor;
 } eval_options;
 
+_Static_assert((int)EVAL_MAX_FORMATS >= (int)COMPARE_MAX_FORMATS, "the list of caches fits");
+
 /* Zero-initialise, fill options and rates, then in this order. */
 typedef struct eval_session {
     eval_options options;
