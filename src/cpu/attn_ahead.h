@@ -33,11 +33,12 @@ static inline void oct__ahead_scales(const void *scales, uint32_t scale_dtype, i
 static inline void oct__ahead_point(oct__ahead *a, const oct_kv_layer *kv, const int32_t *pages, const oct__item *item)
 {
     const oct_kv_spec *spec = &kv->spec;
-    const uint32_t page_size = spec->page_size, k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
+    const uint32_t page_size = spec->page_size, k_size = oct__dtype_size_bytes(spec->k.dtype);
+    const int64_t v_step = oct__element_at(spec->v.dtype, kv->v_token_stride);
     const int64_t edge = (item->key0 / OCT__AHEAD_KEYS + 1) * OCT__AHEAD_KEYS, end = edge < item->key1 ? edge : item->key1;
     a->n_keys = (uint32_t)(end > item->key0 ? end - item->key0 : 0);
     a->row_bytes[0] = spec->dim_k * k_size;
-    a->row_bytes[1] = spec->dim_v * v_size;
+    a->row_bytes[1] = (uint32_t)oct__element_at(spec->v.dtype, spec->dim_v);
     a->at = 0;
     a->n = 2 * a->n_keys;
     const uint8_t **k = a->rows, **v = a->rows + a->n_keys;
@@ -52,10 +53,10 @@ static inline void oct__ahead_point(oct__ahead *a, const oct_kv_layer *kv, const
         }
         if (spec->layout != OCT_LAYOUT_V5D) {
             const uint8_t *k_at = (const uint8_t *)kv->k + oct__k_index(kv, page, token, item->head_kv, 0) * (int64_t)k_size;
-            const uint8_t *v_at = (const uint8_t *)kv->v + oct__v_index(kv, page, token, item->head_kv, 0) * (int64_t)v_size;
+            const uint8_t *v_at = (const uint8_t *)kv->v + oct__element_at(spec->v.dtype, oct__v_index(kv, page, token, item->head_kv, 0));
             for (uint32_t i = 0; i < n; i++) {
                 *k++ = k_at + (int64_t)i * kv->k_token_stride * (int64_t)k_size;
-                *v++ = v_at + (int64_t)i * kv->v_token_stride * (int64_t)v_size;
+                *v++ = v_at + (int64_t)i * v_step;
             }
         }
         key += n;

@@ -177,7 +177,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
                               const bool is_whole)
 {
     const uint32_t size = avx512_size(kind);
-    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = dim * size;
+    const uint32_t n_dims = is_whole ? 64 : dim - d, pass = d / 64, n_passes = (dim + 63) / 64, row_bytes = avx512_bytes(dim, kind);
     __m512 sum[AVX512_GROUP][4];
     AVX512_UNROLL for (uint32_t v = 0; v < n_vectors; v++)
     {
@@ -188,7 +188,7 @@ AVX512_INLINE void value_dims(float *o, int64_t o_stride, const float *keep, con
     }
     avx512_ahead ahead = { next, pass * n / n_passes, next == rows ? 0 : (pass + 1) * n / n_passes, 0, row_bytes }; /* each pass asks for its share of rows */
     for (uint32_t j = 0; j < n; j++) {
-        const uint8_t *at = rows[j] + d * size;
+        const uint8_t *at = rows[j] + avx512_bytes(d, kind);
         const avx512_chunk chunk = is_whole ? avx512_open(at, decoder, kind) : avx512_open_some(at, n_dims, decoder, kind);
         avx512_ask(&ahead, size);
         AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
@@ -243,6 +243,7 @@ AVX512_INLINE void value(float *o, int64_t o_stride, const float *keep, const fl
     {                                                                                                                                  \
         value(o, o_stride, keep, p, rows, next, n, dim, table, AVX512_##kind, n_vectors);                                              \
     }
+AVX512_FOUR(VALUE, V4)
 #define KIND(kind) AVX512_FOUR(SCORE, kind) AVX512_FOUR(VALUE, kind)
 KIND(BYTE)
 KIND(BYTE_NUZ)
@@ -252,9 +253,9 @@ KIND(BF16)
 KIND(F32)
 
 #define ROW(name, kind) [AVX512_##kind] = AVX512_FOUR_NAMES(name, kind)
-#define ROWS(name) { ROW(name, BYTE), ROW(name, BYTE_NUZ), ROW(name, I8), ROW(name, F16), ROW(name, BF16), ROW(name, F32) }
-static score_fn *const scores[AVX512_KINDS][AVX512_GROUP] = ROWS(score);
-static value_fn *const values[AVX512_KINDS][AVX512_GROUP] = ROWS(value);
+#define ROWS(name) ROW(name, BYTE), ROW(name, BYTE_NUZ), ROW(name, I8), ROW(name, F16), ROW(name, BF16), ROW(name, F32)
+static score_fn *const scores[AVX512_KINDS][AVX512_GROUP] = { ROWS(score) };
+static value_fn *const values[AVX512_KINDS][AVX512_GROUP] = { ROWS(value), ROW(value, V4) };
 
 /* ---- the parts ----------------------------------------------------------------------------------------------------------- */
 

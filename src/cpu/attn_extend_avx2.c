@@ -13,6 +13,7 @@
 #include <math.h>
 
 #include "cpu/avx2.h"
+#include "cpu/avx2_v4.h"
 #include "cpu/avx2_vectors.h"
 
 #define BLOCK_MANY 64u
@@ -40,7 +41,7 @@ FORMAT(I8)
 static avx2_decode_fn *const decoders[] = {
     [OCT_DTYPE_F32] = decode_F32,       [OCT_DTYPE_F16] = decode_F16,           [OCT_DTYPE_BF16] = decode_BF16,
     [OCT_DTYPE_E4M3FN] = decode_E4M3FN, [OCT_DTYPE_E4M3FNUZ] = decode_E4M3FNUZ, [OCT_DTYPE_E5M2] = decode_E5M2,
-    [OCT_DTYPE_I8] = decode_I8,
+    [OCT_DTYPE_I8] = decode_I8,         [OCT_DTYPE_V4] = avx2_v4_decode,
 };
 
 /* ---- scratch --------------------------------------------------------------------------------------------------------------- */

@@ -121,6 +121,9 @@ static void decode_rows(float *to, size_t stride, const uint8_t *const *rows, co
     case AVX512_BF16:
         avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_BF16);
         break;
+    case AVX512_V4:
+        avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_V4);
+        break;
     default:
         avx512_decode(to, stride, rows, next, n, dim, &decoder, AVX512_F32);
     }

@@ -178,8 +178,9 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
     const oct_kv_layer *kv = tile->kv;
     const oct_kv_spec *spec = &kv->spec;
     const uint32_t head = tile->head_kv, page_size = spec->page_size;
-    const size_t k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
-    const size_t k_bytes = spec->dim_k * k_size, v_bytes = spec->dim_v * v_size;
+    const size_t k_size = oct__dtype_size_bytes(spec->k.dtype);
+    const size_t k_bytes = spec->dim_k * k_size, v_bytes = (size_t)oct__element_at(spec->v.dtype, spec->dim_v);
+    const int64_t v_step = oct__element_at(spec->v.dtype, kv->v_token_stride);
     int64_t page_index = first / page_size;
     uint32_t token = (uint32_t)(first % page_size);
 
@@ -210,10 +211,10 @@ static inline void avx2_block_point(avx2_block *b, const oct__attn_tile *tile, i
             }
         } else {
             const uint8_t *k = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * (int64_t)k_size;
-            const uint8_t *v = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * (int64_t)v_size;
+            const uint8_t *v = (const uint8_t *)kv->v + oct__element_at(spec->v.dtype, oct__v_index(kv, page, token, head, 0));
             for (uint32_t i = 0; i < take; i++) {
                 b->k[j + i] = k + (int64_t)i * kv->k_token_stride * (int64_t)k_size;
-                b->v[j + i] = v + (int64_t)i * kv->v_token_stride * (int64_t)v_size;
+                b->v[j + i] = v + (int64_t)i * v_step;
             }
         }
         j += take;

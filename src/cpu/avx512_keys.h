@@ -193,10 +193,10 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
     const oct_kv_layer *kv = tile->kv;
     const oct_kv_spec *spec = &kv->spec;
     const uint32_t head = tile->head_kv, page_size = spec->page_size;
-    const int64_t k_size = oct__dtype_size_bytes(spec->k.dtype), v_size = oct__dtype_size_bytes(spec->v.dtype);
-    const size_t k_bytes = spec->dim_k * (size_t)k_size, v_bytes = spec->dim_v * (size_t)v_size;
+    const int64_t k_size = oct__dtype_size_bytes(spec->k.dtype);
+    const size_t k_bytes = spec->dim_k * (size_t)k_size, v_bytes = (size_t)oct__element_at(spec->v.dtype, spec->dim_v);
     const bool k_dynamic = spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD, v_dynamic = spec->v.scale_mode == OCT_SCALE_TOKEN_HEAD;
-    const int64_t k_step = kv->k_token_stride * k_size, v_step = kv->v_token_stride * v_size;
+    const int64_t k_step = kv->k_token_stride * k_size, v_step = oct__element_at(spec->v.dtype, kv->v_token_stride);
     const __m512i k_steps = _mm512_setr_epi64(0, k_step, 2 * k_step, 3 * k_step, 4 * k_step, 5 * k_step, 6 * k_step, 7 * k_step);
     const __m512i v_steps = _mm512_setr_epi64(0, v_step, 2 * v_step, 3 * v_step, 4 * v_step, 5 * v_step, 6 * v_step, 7 * v_step);
     const __m512i no_rows = _mm512_set1_epi64((int64_t)(uintptr_t)avx512_no_row);
@@ -231,7 +231,7 @@ static inline void avx512_block_point(avx512_block *b, const oct__attn_tile *til
             }
         } else {
             const uint8_t *k = (const uint8_t *)kv->k + oct__k_index(kv, page, token, head, 0) * k_size;
-            const uint8_t *v = (const uint8_t *)kv->v + oct__v_index(kv, page, token, head, 0) * v_size;
+            const uint8_t *v = (const uint8_t *)kv->v + oct__element_at(spec->v.dtype, oct__v_index(kv, page, token, head, 0));
             __m512i k_rows = _mm512_add_epi64(k_steps, _mm512_set1_epi64((int64_t)(uintptr_t)k));
             __m512i v_rows = _mm512_add_epi64(v_steps, _mm512_set1_epi64((int64_t)(uintptr_t)v));
             for (uint32_t i = j; i < j + take; i += 8) { /* the last may run over what is filled after it */

@@ -196,19 +196,18 @@ static inline void avx512_many_softmax(const oct__attn_tile *tile, avx512_many *
 AVX512_INLINE void avx512_decode(float *to, size_t stride, const uint8_t *const *rows, const uint8_t *const *next, uint32_t n, uint32_t dim,
                           const avx512_decoder *decoder, const avx512_kind kind)
 {
-    const uint32_t size = avx512_size(kind);
     for (uint32_t j = 0; j < n; j++, to += stride) {
         uint32_t d = 0;
-        avx512_prefetch(next[j], dim * size);
+        avx512_prefetch(next[j], avx512_bytes(dim, kind));
         for (; d + 64 <= dim; d += 64) {
-            const avx512_chunk chunk = avx512_open(rows[j] + d * size, decoder, kind);
+            const avx512_chunk chunk = avx512_open(rows[j] + avx512_bytes(d, kind), decoder, kind);
             AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
             {
                 _mm512_store_ps(to + d + 16 * i, avx512_piece(&chunk, i, kind));
             }
         }
         if (d < dim) {
-            const avx512_chunk chunk = avx512_open_some(rows[j] + d * size, dim - d, decoder, kind);
+            const avx512_chunk chunk = avx512_open_some(rows[j] + avx512_bytes(d, kind), dim - d, decoder, kind);
             AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)
             {
                 if (d + 16 * i < dim) {
@@ -229,6 +228,8 @@ static inline bool avx512_is_finite(const uint8_t *row, uint32_t dim, uint32_t d
     switch (dtype) {
     case OCT_DTYPE_I8:
         return true;
+    case OCT_DTYPE_V4:
+        return avx512_v4_is_finite(row, dim);
     case OCT_DTYPE_E4M3FN:
         bits = special = 0x7F7F7F7F;
         break;

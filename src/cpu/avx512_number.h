@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "octavo/kv.h"
 
@@ -29,10 +30,12 @@
 #define AVX512_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+#include "cpu/avx512_v4.h"
+
 /* ---- kinds of stored elements ------------------------------------------------------------------------------------------ */
 
 /* What decoding depends on. e4m3fn and e5m2 differ in their table only; e4m3fnuz has its NaN where others have -0. */
-typedef enum avx512_kind { AVX512_BYTE, AVX512_BYTE_NUZ, AVX512_I8, AVX512_F16, AVX512_BF16, AVX512_F32, AVX512_KINDS } avx512_kind;
+typedef enum avx512_kind { AVX512_BYTE, AVX512_BYTE_NUZ, AVX512_I8, AVX512_F16, AVX512_BF16, AVX512_F32, AVX512_V4, AVX512_KINDS } avx512_kind;
 
 AVX512_INLINE avx512_kind avx512_kind_of(uint32_t dtype)
 {
@@ -48,6 +51,8 @@ AVX512_INLINE avx512_kind avx512_kind_of(uint32_t dtype)
         return AVX512_F16;
     case OCT_DTYPE_BF16:
         return AVX512_BF16;
+    case OCT_DTYPE_V4:
+        return AVX512_V4;
     default:
         return AVX512_F32;
     }
@@ -56,6 +61,12 @@ AVX512_INLINE avx512_kind avx512_kind_of(uint32_t dtype)
 AVX512_INLINE uint32_t avx512_size(avx512_kind kind)
 {
     return kind == AVX512_F32 ? 4 : kind == AVX512_F16 || kind == AVX512_BF16 ? 2 : 1;
+}
+
+/* Of n elements, of V in 4 bits whole blocks. */
+AVX512_INLINE uint32_t avx512_bytes(uint32_t n, avx512_kind kind)
+{
+    return kind == AVX512_V4 ? n / OCT__V4_BLOCK * OCT__V4_BLOCK_BYTES : n * avx512_size(kind);
 }
 
 /* ---- tables -------------------------------------------------------------------------------------------------------------- */
@@ -182,6 +193,8 @@ AVX512_INLINE __m512 avx512_piece_of(const avx512_chunk *c, uint32_t i, avx512_k
     const __m128i *x = (const __m128i *)(const void *)at;
     const __m256i *y = (const __m256i *)(const void *)at;
     switch (kind) {
+    case AVX512_V4: /* in pieces of whole blocks only */
+        return avx512_v4_half(c->at + i / 2 * OCT__V4_BLOCK_BYTES, i % 2);
     case AVX512_BYTE:
     case AVX512_BYTE_NUZ:
         return _mm512_castsi512_ps(i % 2 == 0 ? _mm512_slli_epi32(c->words[i / 2], 16)

@@ -20,6 +20,7 @@
 #include "cpu/avx2.h"
 #include "cpu/avx2_encode.h"
 #include "cpu/avx2_rotate.h"
+#include "cpu/avx2_v4.h"
 #include "cpu/avx2_words.h"
 #include "cpu/rope.h"
 #include "cpu/scalar.h"
@@ -158,7 +159,7 @@ typedef struct target {
     uint8_t *base;
     const float *scale;
     void *token_scale;
-    encode_fn *const *encode;
+    encode_fn *const *encode; /* NULL: V in 4 bits, whose blocks make their own scales */
     words_fn *words; /* NULL where vectors are changed on the way, or divided by something else than a power of two */
     float largest;           /* of the format */
     uint32_t saturates_from; /* bits of the least magnitude that rounds beyond it */
@@ -177,7 +178,7 @@ static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer
         .base = is_k ? layer->k : layer->v,
         .scale = is_k ? layer->k_scale : layer->v_scale,
         .token_scale = is_k ? layer->k_token_scale : layer->v_token_scale,
-        .encode = encoders[format->dtype],
+        .encode = format->dtype == OCT_DTYPE_V4 ? NULL : encoders[format->dtype],
         .largest = oct__dtype_max_f32(format->dtype),
         .saturates_from = oct__dtype_saturates_from_bits(format->dtype),
         .dim = is_k ? layer->spec.dim_k : layer->spec.dim_v,
@@ -319,9 +320,20 @@ static bool write_vectors(const target *t, place at, const vectors *source, oct_
     if (_mm256_movemask_epi8(_mm256_cmpgt_epi32(largest, _mm256_set1_epi32((int32_t)OCT__F32_INF_BITS - 1))) != 0) {
         return false;
     }
-    choose_divisors(t, at, &v, scale, divisor);
+    if (t->encode != NULL) {
+        choose_divisors(t, at, &v, scale, divisor);
+    }
     for (uint32_t i = 0; i < v.n; i++) {
         const uint32_t head = v.head0 + i;
+        if (t->encode == NULL) {
+            const uint32_t saturated = avx2_v4_encode(t->base + oct__v4_block_at(index_of(t, at, head)), v.x[i], t->dim);
+            if (counts != NULL) {
+                counts->amax = v.largest[i] > counts->amax ? v.largest[i] : counts->amax;
+                counts->n_values += t->dim;
+                counts->n_saturated += saturated;
+            }
+            continue;
+        }
         const float *by = divisor[i] == AVX2_DIVIDE_EACH ? t->scale + (size_t)head * t->dim : scale + i;
         uint8_t *to = t->is_v5d ? staged : t->base + index_of(t, at, head) * t->size;
         const bool is_streamed = t->is_streamed && (uintptr_t)to % LINE_BYTES == 0;

@@ -19,6 +19,7 @@
 #include "cpu/avx512.h"
 #include "cpu/avx512_rotate.h"
 #include "cpu/avx512_through.h"
+#include "cpu/avx512_v4_encode.h"
 #include "cpu/rope.h"
 #include "cpu/scalar.h"
 #include "kv/layout.h"
@@ -226,7 +227,7 @@ typedef struct target {
     uint8_t *base;
     const float *scale;
     void *token_scale;
-    encode_fn *const *encode;
+    encode_fn *const *encode;   /* NULL: V in 4 bits, whose blocks make their own scales */
     through_fn *const *through; /* by the way; NULL where vectors are turned, rotated, scattered or divided by channel first, or have
                                  * no whole chunks of 64 */
     largest_fn *source_largest;
@@ -248,7 +249,7 @@ static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer
         .base = is_k ? layer->k : layer->v,
         .scale = is_k ? layer->k_scale : layer->v_scale,
         .token_scale = is_k ? layer->k_token_scale : layer->v_token_scale,
-        .encode = encoders[format->dtype],
+        .encode = format->dtype == OCT_DTYPE_V4 ? NULL : encoders[format->dtype],
         .largest = oct__dtype_max_f32(format->dtype),
         .saturates_from = oct__dtype_saturates_from_bits(format->dtype),
         .dim = is_k ? layer->spec.dim_k : layer->spec.dim_v,
@@ -263,7 +264,7 @@ static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer
     static rotate_fn *const rotations[] = { rotate_F32, rotate_F16, rotate_BF16 };
     const bool is_turned = is_k && args->rope != NULL;
     t.rotate = rotations[source_index(args->src_dtype)];
-    if (!is_turned && !t.is_rotated && !t.is_v5d && t.dim % 64 == 0 && t.scale_mode != OCT_SCALE_CHANNEL) {
+    if (!is_turned && !t.is_rotated && !t.is_v5d && t.size > 0 && t.dim % 64 == 0 && t.scale_mode != OCT_SCALE_CHANNEL) {
         static largest_fn *const largest[] = { largest_F32, largest_F16, largest_BF16 };
         t.through = throughs[format->dtype][source_index(args->src_dtype)];
         t.source_largest = largest[source_index(args->src_dtype)];
@@ -397,9 +398,20 @@ static bool write_vectors(const target *t, place at, const vectors *source, oct_
     if (_mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), _mm512_set1_epi32((int32_t)OCT__F32_INF_BITS - 1)) != 0) {
         return false;
     }
-    choose_divisors(t, at, &v, scale, divisor);
+    if (t->encode != NULL) {
+        choose_divisors(t, at, &v, scale, divisor);
+    }
     for (uint32_t i = 0; i < v.n; i++) {
         const uint32_t head = v.head0 + i;
+        if (t->encode == NULL) {
+            const uint32_t saturated = avx512_v4_encode(t->base + oct__v4_block_at(index_of(t, at, head)), v.x[i], t->dim);
+            if (counts != NULL) {
+                counts->amax = v.largest[i] > counts->amax ? v.largest[i] : counts->amax;
+                counts->n_values += t->dim;
+                counts->n_saturated += saturated;
+            }
+            continue;
+        }
         const float *by = divisor[i] == AVX512_DIVIDE_EACH ? t->scale + (size_t)head * t->dim : scale + i;
         uint8_t *to = t->is_v5d ? staged : t->base + index_of(t, at, head) * t->size;
         const bool is_streamed = t->is_streamed && (uintptr_t)to % LINE_BYTES == 0;

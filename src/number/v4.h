@@ -14,10 +14,13 @@
 #define OCT__V4_BLOCK_BYTES 18 /* the scale first */
 #define OCT__V4_MAX_F32     124.0f
 
-/* X(number, least i8 that rounds to it) by code; the first code's is never asked for: what lies between 9's and 15's goes on from there. */
-#define OCT__V4_CODES(X)                                                                                                          \
-    X(0, -6) X(11, 6) X(22, 17) X(35, 29) X(48, 42) X(63, 56) X(80, 72) X(99, 90) X(124, 112) X(-123, -127) X(-94, -108) X(-73, -83) \
-        X(-56, -64) X(-41, -48) X(-26, -33) X(-13, -19)
+/* X(number) by code. */
+#define OCT__V4_NUMBERS(X) X(0) X(11) X(22) X(35) X(48) X(63) X(80) X(99) X(124) X(-123) X(-94) X(-73) X(-56) X(-41) X(-26) X(-13)
+
+/* The code nearest to a whole number within +-128, as a constant where x is one: codes rise with the number from 9 through 15 and 0 to 8. */
+#define OCT__V4_CODE(x)                                                                                                                \
+    ((9 + ((x) >= -108) + ((x) >= -83) + ((x) >= -64) + ((x) >= -48) + ((x) >= -33) + ((x) >= -19) + ((x) >= -6) + ((x) >= 6) + ((x) >= 17) + \
+      ((x) >= 29) + ((x) >= 42) + ((x) >= 56) + ((x) >= 72) + ((x) >= 90) + ((x) >= 112)) & 15)
 
 /* The numbers of codes 0 to 7 and 8 to 15, a byte each: a table that a device needs no memory for. */
 #define OCT__V4_LOW  UINT64_C(0x63503F3023160B00)
@@ -28,12 +31,10 @@ OCT__FN int8_t oct__v4_number(uint32_t code)
     return (int8_t)(uint8_t)(((code & 8) != 0 ? OCT__V4_HIGH : OCT__V4_LOW) >> (8 * (code & 7)));
 }
 
-/* The code nearest to x, an i8 as oct__i8_from_f32 gives it. */
+/* x: an i8 as oct__i8_from_f32 gives it. */
 OCT__FN uint32_t oct__v4_code(int8_t x)
 {
-#define OCT__V4_COUNT(number, least) +(uint32_t)((least) > -127 && x >= (least))
-    return (9 OCT__V4_CODES(OCT__V4_COUNT)) & 15; /* codes rise with the number from 9 through 15 and 0 to 8 */
-#undef OCT__V4_COUNT
+    return (uint32_t)OCT__V4_CODE(x);
 }
 
 /* Where the element of this index lies, and the block that holds it, in bytes from an array of such elements. */
