@@ -274,10 +274,11 @@ static void end_failed(octe_service *s, const oct_error *error)
     }
 }
 
-/* With the lock held, which it lets go while files are read and written: steps wait for that, other threads don't. */
+/* The next job, if there is one, or what is left when stopping: a step comes between two. With the lock held, which it lets go while a file is read or written: steps wait
+ * for that, other threads don't. */
 static void run_jobs(octe_service *s)
 {
-    while (s->first_job != NULL) {
+    for (uint32_t n = 0; s->first_job != NULL && (n == 0 || s->stopping); n++) {
         octe_prefix_job *const job = s->first_job;
         s->first_job = job->next;
         job->error = (oct_error)OCT_ERROR_INIT;
@@ -329,7 +330,9 @@ static void *work(void *argument)
             break;
         }
         if (s->stats.scheduler.n_running + s->stats.scheduler.n_waiting == 0) {
-            (void)pthread_cond_wait(&s->work, &s->lock);
+            if (s->first_job == NULL) {
+                (void)pthread_cond_wait(&s->work, &s->lock);
+            }
             continue;
         }
         octe_service_unlock(s);
