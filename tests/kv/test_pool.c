@@ -316,6 +316,37 @@ static void copy_page_copies_every_layer_and_nothing_else(void **state)
     }
 }
 
+/* A page's bytes are all there is of V in v4: a copy has the scales, and what another page holds stays. */
+static void copy_page_takes_the_blocks_of_v4(void **state)
+{
+    const oct_kv_format v4 = {OCT_DTYPE_V4, OCT_SCALE_NONE, 0, 1};
+    enum { PAGES = 4, VECTORS = 3 * 8 };
+    (void)state;
+    for (uint32_t layout = OCT_LAYOUT_NHD; layout <= OCT_LAYOUT_HND; layout++) {
+        oct_kv_pool *pool = pool_of(&plain_allocator, spec_of(layout, 3, 32, 96, 8, plain(OCT_DTYPE_F16), v4), 2, PAGES);
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            oct_kv_layer view;
+            assert_int_equal(oct_kv_pool_layer(pool, layer, &view, NULL), OCT_OK);
+            const size_t bytes = VECTORS * 3 * 18; /* 96 dims are three blocks */
+            assert_int_equal(oct__element_at(OCT_DTYPE_V4, view.v_page_stride), bytes);
+            for (size_t i = 0; i < PAGES * bytes; i++) {
+                ((unsigned char *)view.v)[i] = pattern(layer, (int64_t)(i / bytes), (int64_t)(i % bytes));
+            }
+        }
+        assert_int_equal(oct_kv_pool_copy_page(pool, 1, 2), OCT_OK);
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            oct_kv_layer view;
+            assert_int_equal(oct_kv_pool_layer(pool, layer, &view, NULL), OCT_OK);
+            const size_t bytes = VECTORS * 3 * 18;
+            for (size_t i = 0; i < PAGES * bytes; i++) {
+                const int64_t page = (int64_t)(i / bytes);
+                assert_int_equal(((unsigned char *)view.v)[i], pattern(layer, page == 2 ? 1 : page, (int64_t)(i % bytes)));
+            }
+        }
+        oct_kv_pool_destroy(pool);
+    }
+}
+
 static void each_allocation_may_fail(void **state)
 {
     const oct_kv_format head = format_of(OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0), channel = format_of(OCT_DTYPE_I8, OCT_SCALE_CHANNEL, 0);
@@ -355,6 +386,7 @@ int main(void)
         cmocka_unit_test(a_tensor_scale_serves_all_layers),
         cmocka_unit_test(scales_are_finite_and_positive_or_refused),
         cmocka_unit_test(copy_page_copies_every_layer_and_nothing_else),
+        cmocka_unit_test(copy_page_takes_the_blocks_of_v4),
         cmocka_unit_test(each_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("kv_pool", tests, NULL, NULL);

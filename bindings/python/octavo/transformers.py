@@ -198,6 +198,8 @@ class OctavoCache(Cache):
         formats = _FORMATS.get(kv) if isinstance(kv, str) else tuple(_octavo.KVFormat(f) if isinstance(f, str) else f for f in kv)
         if formats is None or len(formats) != 2:
             _octavo._refuse("kv", f"is {kv!r}; must be one of {', '.join(_FORMATS)}, or formats of K and V")
+        if "v4" in (f.dtype for f in formats):
+            _octavo._refuse("kv", "keeps V in v4, whose pages are no tensors of elements; pools of octavo.KVPool take it")
         types, more = get_layer_types_and_kwargs(config)
         other = set(types) - {"full_attention", "sliding_attention"}
         if other:

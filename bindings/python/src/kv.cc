@@ -39,6 +39,9 @@ oct_kv_format format_of(nb::handle given, const char *argument)
 /* x of V5D: 16 bytes of elements. */
 int64_t group_of(uint32_t dtype) { return 16 / (int64_t)oct_dtype_size_bytes(dtype); }
 
+/* V in v4 goes in and out as bytes, [..., dim / 32 * 18]. */
+bool is_blocks(const oct_kv_spec &s, bool is_v) { return is_v && s.v.dtype == OCT_DTYPE_V4; }
+
 /* The shape of K or V of a layer, and its strides from those of the library's view. */
 void pages_shape(const oct_kv_layer &layer, bool is_v, std::vector<int64_t> &shape, std::vector<int64_t> &strides)
 {
@@ -61,6 +64,10 @@ void pages_shape(const oct_kv_layer &layer, bool is_v, std::vector<int64_t> &sha
         shape = { layer.n_pages, heads, page / x, dim, x };
         strides = { by_page, by_head, dim * x, x, 1 };
     }
+    for (size_t i = 0; is_blocks(s, is_v) && i + 1 < shape.size(); i++) {
+        strides[i] = strides[i] / 32 * 18;
+    }
+    shape.back() = is_blocks(s, is_v) ? dim / 32 * 18 : shape.back();
 }
 
 PoolArray pages_of(const std::shared_ptr<Layer> &self, bool is_v)
@@ -69,8 +76,8 @@ PoolArray pages_of(const std::shared_ptr<Layer> &self, bool is_v)
     PoolArray a;
     a.data = is_v ? layer.v : layer.k;
     pages_shape(layer, is_v, a.shape, a.strides);
-    a.dtype = is_v ? layer.spec.v.dtype : layer.spec.k.dtype;
-    a.raw = false;
+    a.raw = is_blocks(layer.spec, is_v);
+    a.dtype = a.raw ? (uint32_t)OCT_DTYPE_I8 : is_v ? layer.spec.v.dtype : layer.spec.k.dtype;
     a.device = self->context->device;
     a.owner = nb::cast(self);
     return a;
@@ -151,7 +158,7 @@ void take_pages(Layer &l, nb::handle given, bool is_v)
         layer.n_pages = a->ndim() > 0 ? a->shape(0) : 0;
     }
     pages_shape(layer, is_v, shape, strides);
-    a->want_dtype(is_v ? s.v.dtype : s.k.dtype);
+    a->want_dtype(is_blocks(s, is_v) ? (uint32_t)OCT_DTYPE_I8 : is_v ? s.v.dtype : s.k.dtype);
     a->want_writable();
     if (s.layout == OCT_LAYOUT_V5D) {
         a->want_shape({ shape[0], shape[1], shape[2], shape[3], shape[4] });
@@ -162,10 +169,17 @@ void take_pages(Layer &l, nb::handle given, bool is_v)
     }
     const int token = s.layout == OCT_LAYOUT_NHD ? 1 : 2, head = s.layout == OCT_LAYOUT_NHD ? 2 : 1;
     (is_v ? layer.v : layer.k) = a->data();
-    (is_v ? layer.v_page_stride : layer.k_page_stride) = a->stride(0);
-    (is_v ? layer.v_head_stride : layer.k_head_stride) = a->stride(head);
+    const auto elements = [&](int axis) -> int64_t {
+        const int64_t stride = a->stride(axis);
+        if (is_blocks(s, is_v) && stride % 18 != 0) {
+            refuse("v", "has a stride of %lld bytes; must be of whole blocks of v4, 18 bytes", (long long)stride);
+        }
+        return is_blocks(s, is_v) ? stride / 18 * 32 : stride;
+    };
+    (is_v ? layer.v_page_stride : layer.k_page_stride) = elements(0);
+    (is_v ? layer.v_head_stride : layer.k_head_stride) = elements(head);
     if (s.layout != OCT_LAYOUT_V5D) {
-        (is_v ? layer.v_token_stride : layer.k_token_stride) = a->stride(token);
+        (is_v ? layer.v_token_stride : layer.k_token_stride) = elements(token);
     }
     l.arrays.push_back(std::move(a));
 }
@@ -378,7 +392,7 @@ uint32_t dtype_of(nb::handle given, const char *argument)
         dtype = name == n.name ? n.dtype : dtype;
     }
     if (dtype == 0) {
-        refuse(argument, "is \"%s\"; must be f32, f16, bf16, e4m3fn, e4m3fnuz, e5m2 or i8", name.c_str());
+        refuse(argument, "is \"%s\"; must be f32, f16, bf16, e4m3fn, e4m3fnuz, e5m2, i8 or v4", name.c_str());
     }
     return dtype;
 }
@@ -398,7 +412,7 @@ void bind_kv(nb::module_ &m)
 {
     nb::class_<Format>(m, "KVFormat",
                        "How K or V is kept: element type, where its scales come from, whether it is kept rotated.\n\n"
-                       "dtype: \"f32\", \"f16\", \"bf16\", \"e4m3fn\", \"e4m3fnuz\", \"e5m2\", \"i8\" (also NumPy's, torch's and vLLM's names).\n"
+                       "dtype: \"f32\", \"f16\", \"bf16\", \"e4m3fn\", \"e4m3fnuz\", \"e5m2\", \"i8\" (also NumPy's, torch's and vLLM's names), \"v4\" (V only).\n"
                        "scale: \"none\", \"tensor\", \"layer\", \"layer_head\", \"token_head\" (computed by the write), \"channel\".\n"
                        "scale_dtype: of token_head scales, \"f16\" or \"f32\". rotated: by the Hadamard transform over the head dim.\n"
                        "real value = byte * scale. Source: include/octavo/kv.h, doc/NUMERICS.md.")
