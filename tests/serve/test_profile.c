@@ -91,7 +91,7 @@ static void profile(octe_engine *e, const char *title)
         assert_true(t->type == GGML_TYPE_F32 || t->type == GGML_TYPE_I32);
         const char *name = ggml_op_desc(t);
         if (writes(t)) {
-            octe__seam_layer *layer;
+            octe__seam_layer *layer = NULL;
             const int first = function_of(t) == octe__seam_write_op ? 1 : 0;
             const struct ggml_tensor *k = t->src[first], *v = t->src[first + 1];
             memcpy(&layer, (const char *)t->op_params + 2 * sizeof(void *), sizeof(layer));
@@ -176,7 +176,7 @@ static void of_file(void **state)
 {
     (void)state;
     octe_model *m;
-    octe_engine *e;
+    octe_engine *e = NULL;
     oct_error error = OCT_ERROR_INIT;
     octe_engine_options o = options(file_kv);
     o.n_threads = 1;

@@ -585,7 +585,7 @@ static toll toll_of(uint32_t n_draft, uint32_t window_tokens)
     toll t = {0};
     const int32_t few[2] = {1, 1};
     int32_t prompt[24];
-    octe_scheduler_options o = {.page_size = 2, .n_pages = 22, .max_running = 2, .max_context_tokens = 64, .max_step_rows = 64, .max_step_samples = 64, .draft = {n_draft, 1, 3, 0},
+    octe_scheduler_options o = {.page_size = 2, .n_pages = 22, .max_running = 2, .max_context_tokens = 64, .max_step_rows = 64, .max_step_samples = 64, .draft = {n_draft, 1, 3, 0, 1},
                                 .window_tokens = window_tokens, .n_pages_window = window_tokens > 0 ? 44 : 0};
     fake_pool f;
     fake_pool_open(&f, &o, VOCAB);

@@ -45,7 +45,7 @@ def test_operation(path, method, mode, described, schema):
     @given(case=schema[path][method].as_strategy(generation_mode=mode))
     @settings(max_examples=EXAMPLES if method == "post" else 2, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate], derandomize=True, database=None)
     def check(case):
-        reply = case.call()
+        reply = case.call(timeout=120)
         case.validate_response(reply, excluded_checks=[positive_data_acceptance, unsupported_method])
         seen[reply.status_code] = seen.get(reply.status_code, 0) + 1
         if mode == GenerationMode.POSITIVE and reply.status_code == 400:
