@@ -215,6 +215,8 @@ static int row_sees(const problem *p, int64_t row, int64_t key)
     return oracle_visible(&p->spec, &p->args, row, row, p->rows, p->kv_len[0], key);
 }
 
+enum { N_PLANTED = 128 };
+
 /* A NaN or an infinity in a key that some rows of a tile see and others do not: only those that see it may notice. */
 static int64_t run_planted(void *arg, int64_t index)
 {
@@ -228,16 +230,23 @@ static int64_t run_planted(void *arg, int64_t index)
     char force[96];
     int64_t failures = 0;
     const int64_t key = keys[index / 8 % 4];
-    const oracle_which which = index / 32 % 2 ? ORACLE_K : ORACLE_V;
+    const int is_v4 = index >= N_PLANTED;   /* where a block's scale says it */
+    const oracle_which which = !is_v4 && index / 32 % 2 ? ORACLE_K : ORACLE_V;
     (void)arg;
     fault_set_formats(&s, formats[index % 8].dtype, formats[index % 8].mode);
+    if (is_v4) {
+        fault_set_formats(&s, OCT_DTYPE_BF16, OCT_SCALE_NONE);
+        s.v_dtype = OCT_DTYPE_V4;
+    }
     s.window = index / 8 % 2 ? 12 : 0;
     s.mask = index % 3 == 2;
     s.split_tokens = index % 5 == 4 ? 16 : 0;
     problem_lengths(&s, 1, (int32_t[]){ index / 64 % 2 ? 7 : 40 }, (int32_t[]){ 40 });
     if (problem_make(&clean, &s) != 0 || problem_make(&p, &s) != 0)
         return 1;
-    for (uint32_t h = 0; h < 2; h++)
+    for (uint32_t h = 0; h < 2 && is_v4; h++)
+        oracle_put_block_scale(&p.layer, p.pages[key / 16], (uint32_t)(key % 16), h, 3, index % 2 ? (double)NAN : (double)INFINITY);
+    for (uint32_t h = 0; h < 2 && !is_v4; h++)
         oracle_put_code(formats[index % 8].dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
                         oracle_address(&p.layer, which, p.pages[key / 16], (uint32_t)(key % 16), h, 3), formats[index % 8].code);
     for (uint32_t i = 0; problem_pair(i, force, sizeof force); i++) {
@@ -256,8 +265,8 @@ static int64_t run_planted(void *arg, int64_t index)
             for (uint32_t h = 0; h < s.heads_q && failures == 0; h++)
                 for (uint32_t d = 0; d < 64; d++) {
                     const double out = problem_out(&p, row, h, d), was = problem_out(&clean, row, h, d);
-                    /* K spoils whatever it touches; a seen value must come out, and only in its own dim. */
-                    const int spoiled = row_sees(&p, row, key) && (which == ORACLE_K || d == 3);
+                    /* K spoils whatever it touches; a seen value must come out, and only in its own dim, or in its block of v4. */
+                    const int spoiled = row_sees(&p, row, key) && (which == ORACLE_K || (is_v4 ? d < 32 : d == 3));
                     const double differs = row_sees(&p, row, key) ? problem_pair_bound(i).watch * clean_max : 0.0;   /* a kernel may add such a key apart */
                     if (spoiled ? which == ORACLE_V && isfinite(out) : !(fabs(out - was) <= differs)) {
                         isolate_fail("row %lld, which %s the key, head %u dim %u: %g, and %g without it", (long long)row,
@@ -275,7 +284,7 @@ static int64_t run_planted(void *arg, int64_t index)
 void fault_D4_unused_slots_never_matter(void **state)
 {
     (void)state;
-    RUN_CASES("D4 planted", 128, 60, run_planted);
+    RUN_CASES("D4 planted", N_PLANTED + 32, 60, run_planted);
     RUN_CASES("D4", 84, 60, run_poisons);
 }
 
