@@ -114,7 +114,7 @@ static void clean(void **state)
 {
     (void)state;
     static const char *const names[] = { "f32", "f16", "bf16", "e4m3", "e4m3:layer", "e4m3:head", "e4m3:channel", "e4m3:token", "e4m3fnuz:layer", "e5m2", "i8", "i8:channel", "i8+rot/e4m3",
-                                         "i8+rot/i8+rot" };
+                                         "i8+rot/i8+rot", "i8+rot/v4+rot" };
     enum { N = sizeof(names) / sizeof(names[0]) };
     octe_model *const both[2] = { llama, gemma };
     for (int m = 0; m < 2; m++) {
@@ -134,7 +134,8 @@ static void clean(void **state)
                     /* What is kept is what the format makes of it, by another way; and it is as exact as its bits: 3 of mantissa keep about 31 dB, 2 about 25. */
                     assert_true(fabs(k->snr_db - k->asked_db) < 1e-3);
                     const double least = i == 0 ? EVAL_EXACT_DB : i == 1 ? 60 : i == 2 ? 45 : i == 9 ? 22 : 28, most = i == 0 ? EVAL_EXACT_DB : i == 1 ? 85 : i == 2 ? 60 : i == 9 ? 30 : 50;
-                    if (!(k->snr_db >= least && k->snr_db <= most)) {
+                    const bool is_v4 = strstr(names[i], "v4") != NULL && side == 1;   /* a relative error of 0.0067 */
+                    if (is_v4 ? !(k->snr_db > 20 && k->snr_db < 24) : !(k->snr_db >= least && k->snr_db <= most)) {
                         fail_msg("%s, %u, side %d: %.2f dB", names[i], h, side, k->snr_db);
                     }
                     if (!(k->saturated < 0.02 && k->zeroed < 0.2 && k->amax >= k->rms && k->rms > 0 && k->top_channel < in->head_dim && k->top_ratio >= 1)) {
