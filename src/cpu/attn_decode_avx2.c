@@ -2,7 +2,7 @@
  * step), up to four at a time over one block of keys. Dims lie in the lanes; keys are never stored as f32.
  *
  * A block of keys at a time:
- *   staging  e4m3 and e5m2 become f16 words in L1, once for all vectors; that also finds NaN bytes. The other formats are read in place
+ *   staging  e4m3 and e5m2 become f16 words in L1, once for all vectors, and V in 4 bits f32; that also finds NaN bytes. The other formats are read in place
  *   scores   keys x vectors accumulated side by side in 9 to 12 registers, summed over the lanes at the end
  *   softmax  scores lie as [key][vector], so one register holds two keys of four vectors, and maxima and sums stay in lanes
  *   values   dims x vectors in 8 to 12 registers, running over the block's keys; o takes a block's sum at once, so that its rounding
@@ -23,6 +23,7 @@
 #include "cpu/avx2.h"
 #include "cpu/avx2_dims.h"
 #include "cpu/avx2_keys.h"
+#include "cpu/avx2_v4.h"
 #include "cpu/avx2_word.h"
 
 #define BLOCK 64u /* keys */
@@ -87,6 +88,12 @@ static size_t words_stride(uint32_t dim)
     return (dim + 15u) / 16 * 16 + 16;
 }
 
+/* The same of V: in 4 bits it is staged as f32, which take two words each. */
+static size_t v_words_stride(const oct_kv_spec *spec)
+{
+    return words_stride(spec->dim_v) * (spec->v.dtype == OCT_DTYPE_V4 ? 2 : 1);
+}
+
 AVX2_INLINE void stage_rows(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t dim, const uint32_t dtype)
 {
     const size_t stride = words_stride(dim);
@@ -142,7 +149,7 @@ typedef struct few_scratch {
     float q_unit[OCT__AVX2_FEW];
     float word_scale_max;                                   /* K scales up to which scores are integers; 0: none are */
     avx2_block blocks[2], visible;                          /* this block and the next; visible: the keys of a block that one row sees */
-    uint16_t *k_words, *v_words;                            /* [BLOCK][words_stride] */
+    uint16_t *k_words, *v_words;                            /* [BLOCK][words_stride], [BLOCK][v_words_stride] */
     int16_t *q_words;                                       /* [vector][avx2_word_stride] */
     const uint8_t *k_rows[BLOCK + 16], *v_rows[BLOCK + 16]; /* rows of the same; past the block its last one again */
     uint8_t *stage;
@@ -274,9 +281,14 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
         v = scratch->v_rows;
         v_dtype = OCT_DTYPE_F16;
     }
+    if (v_dtype == OCT_DTYPE_V4) {
+        avx2_v4_decode((float *)(void *)scratch->v_words, words_stride(spec->dim_v), v, b->n, spec->dim_v);
+        v = scratch->v_rows;
+        v_dtype = OCT_DTYPE_F32;
+    }
     if (next_block != NULL) {
         k_next = (avx2_ahead){ next_block->k, spec->dim_k * oct__dtype_size_bytes(spec->k.dtype) };
-        v_next = (avx2_ahead){ next_block->v, spec->dim_v * oct__dtype_size_bytes(spec->v.dtype) };
+        v_next = (avx2_ahead){ next_block->v, (uint32_t)oct__element_at(spec->v.dtype, spec->dim_v) };
     }
     for (uint32_t pass = 0, i = 0; pass < n_passes; pass++) {
         const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i, row = avx2_row_of(n);
@@ -334,7 +346,7 @@ static size_t round_64(size_t bytes)
 size_t oct__attn_few_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
     const uint32_t n_few = n_vectors < OCT__AVX2_FEW ? n_vectors : OCT__AVX2_FEW; /* they are taken AVX2_PASS at a time, but all have q in words */
-    return round_64(sizeof(few_scratch)) + (BLOCK * (words_stride(spec->dim_k) + words_stride(spec->dim_v)) + n_few * avx2_word_stride(spec->dim_k)) * sizeof(uint16_t) +
+    return round_64(sizeof(few_scratch)) + (BLOCK * (words_stride(spec->dim_k) + v_words_stride(spec)) + n_few * avx2_word_stride(spec->dim_k)) * sizeof(uint16_t) +
            avx2_stage_bytes(spec, AVX2_BLOCK_MAX);
 }
 
@@ -366,7 +378,7 @@ static void prepare_words(few_scratch *scratch, const oct__attn_tile *tile, uint
 
 static void lay_out(few_scratch *scratch, const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    const size_t k_stride = words_stride(spec->dim_k), v_stride = words_stride(spec->dim_v);
+    const size_t k_stride = words_stride(spec->dim_k), v_stride = v_words_stride(spec);
     scratch->k_words = (uint16_t *)(void *)((uint8_t *)scratch + round_64(sizeof(few_scratch)));
     scratch->v_words = scratch->k_words + BLOCK * k_stride;
     scratch->q_words = (int16_t *)(void *)(scratch->v_words + BLOCK * v_stride);
@@ -448,8 +460,7 @@ void oct__attn_decode__avx2(const oct__attn_tile *tile)
 {
     /* Rows that see different keys of a block are taken one by one, which pays only where most keys are seen by all. */
     const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= 32 * (int64_t)tile->n_rows;
-    const bool is_v4 = tile->kv->spec.v.dtype == OCT_DTYPE_V4; /* decoded once for all vectors, however few */
-    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common && !is_v4) {
+    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common) {
         oct__attn_few__avx2(tile);
     } else {
         oct__attn_many__avx2(tile);
