@@ -9,9 +9,16 @@
  *
  * Figures, 8 heads of dim 128, one thread of a Zen 4 at 3.7 GHz: avx512_through.h has what goes straight from source to page. Rotated i8 with dynamic
  * scales from bf16: 2.3 elements/ns by way of f32 in L1, 2.6 rotated from the source and by the reciprocal, 3.1 with all heads of a token rotated and
- * then all encoded, bf16 in pairs (avx512_rotate_pairs); from f32 2.5 and 3.0. Of 152 cycles for 128 elements 80 are the rotation (106 before), which
- * has 128 instructions of 512 bits for pipes that take two a cycle: a quarter of the write's time it cannot be beside an encoding of 72. Exchanging
- * lanes with the next register instead of a fused multiply by 1 and -1 takes 92: adding and shuffling share pipes.
+ * then all encoded, bf16 in pairs (avx512_rotate_pairs); from f32 2.5 and 3.0. With 64 tokens in cache, two programs in turns: 3.24; the rotation step by
+ * step over all registers 3.29; scales stored from their register and quotients judged there 3.34 (i8 not rotated 8.0 and 8.25); from L3 2.90 and 3.0.
+ *
+ * Of 142 cycles for 128 elements (samples of perf) the rotation takes 92, the encoding 36, scales and calls 14. A rotation of 128 bf16 has 128 instructions of
+ * 512 bits (32 shuffles, 32 fused, 32 added or subtracted and as many for words, norm and magnitudes), and pipes take two a cycle: 64 cycles at the least,
+ * beside 50 of the rest 56 % of the time. For a quarter the rest would have to take 192, so what asks for a quarter asks for a slower encoding. The order of
+ * additions is law (bytes are the scalar row's), so products with a matrix are none. Shuffles may only use pipes that fused operations or additions use too,
+ * which is the way from 64 to 92. Tried: lanes exchanged with the next register by additions in place of fused multiplies by 1 and -1, in all steps 15 % of
+ * the rotation lost, in the last one 4 % of the write; vpermpd and valignq for vshuff32x4 0; the next token's source asked for while encoding 0. Not tried: a head in each lane of
+ * 16 bytes, which has two steps of shuffles in place of four, but 32 registers that meet.
  *
  * Threads: each call writes the tokens of its own range; slots of one write are distinct, so no two threads meet in a byte. */
 #include <string.h>
@@ -318,6 +325,9 @@ typedef struct vectors {
     _Alignas(64) float largest[HEADS]; /* magnitudes; 0 past n */
 } vectors;
 
+/* The first n bytes of x. By bytes: SIMDe 0.7.4 has no other masked stores. */
+AVX512_INLINE void store_bytes(void *to, __m512i x, uint32_t n) { _mm512_mask_storeu_epi8(to, n < 64 ? ((__mmask64)1 << n) - 1 : ~(__mmask64)0, x); }
+
 /* Dynamic scales from the largest magnitudes, as number/scale.h makes them, stored beside the page. */
 static __m512 make_scales(const target *t, place at, const vectors *v)
 {
@@ -325,19 +335,21 @@ static __m512 make_scales(const target *t, place at, const vectors *v)
         t->is_k ? oct__k_scale_index(t->layer, at.page, at.token, v->head0) : oct__v_scale_index(t->layer, at.page, at.token, v->head0);
     __m512 scale = _mm512_max_ps(_mm512_div_ps(_mm512_load_ps(v->largest), _mm512_set1_ps(t->largest)), _mm512_set1_ps(OCT__SCALE_FLOOR));
     if (t->is_scale_f16) { /* up to the next f16, at most the largest */
-        uint16_t half[HEADS];
         __m256i code = _mm512_cvtps_ph(scale, _MM_FROUND_TO_NEAREST_INT);
         const __mmask16 is_below = _mm512_cmp_ps_mask(_mm512_cvtph_ps(code), scale, _CMP_LT_OQ);
         code = _mm256_add_epi16(code, _mm256_maskz_mov_epi16(is_below, _mm256_set1_epi16(1)));
         code = _mm256_min_epu16(code, _mm256_set1_epi16(0x7BFF));
-        _mm256_storeu_si256((__m256i *)(void *)half, code);
-        memcpy((uint16_t *)t->token_scale + index, half, v->n * sizeof(half[0]));
+        store_bytes((uint16_t *)t->token_scale + index, _mm512_castsi256_si512(code), v->n * (uint32_t)sizeof(uint16_t));
         return _mm512_cvtph_ps(code);
     }
-    float kept[HEADS];
-    _mm512_storeu_ps(kept, scale);
-    memcpy((float *)t->token_scale + index, kept, v->n * sizeof(kept[0]));
+    store_bytes((float *)t->token_scale + index, _mm512_castps_si512(scale), v->n * (uint32_t)sizeof(float));
     return scale;
+}
+
+/* Whether a vector saturates. Division keeps order, so the largest quotient says it. By head, in bits. */
+AVX512_INLINE uint32_t saturating(const target *t, __m512 largest, __m512 scales)
+{
+    return _mm512_cmpgt_epi32_mask(_mm512_castps_si512(_mm512_div_ps(largest, scales)), _mm512_set1_epi32((int32_t)(t->saturates_from - 1)));
 }
 
 /* What each vector is divided by: where there is one number for a vector it goes to scale[]. How, by head, goes to divisor[]. */
@@ -370,9 +382,7 @@ static void choose_divisors(const target *t, place at, const vectors *v, float *
     default:
         break;
     }
-    /* Division keeps order, so the largest quotient says whether any saturates. */
-    const __m512i quotients = _mm512_castps_si512(_mm512_div_ps(_mm512_load_ps(v->largest), scales));
-    const uint32_t which = _mm512_cmpgt_epi32_mask(quotients, _mm512_set1_epi32((int32_t)(t->saturates_from - 1)));
+    const uint32_t which = saturating(t, _mm512_load_ps(v->largest), scales);
     for (uint32_t i = 0; i < v->n; i++) {
         const bool fits = (which >> i & 1) == 0;
         divisor[i] = is_one ? (fits ? AVX512_FIT_NONE : AVX512_DIVIDE_NONE) : fits ? AVX512_FIT_ONE : AVX512_DIVIDE_ONE;
@@ -586,14 +596,23 @@ static bool write_rotated(const work *w, const target *t, place at, int64_t toke
     if (_mm512_cmpgt_epi32_mask(_mm512_castps_si512(largest), _mm512_set1_epi32((int32_t)OCT__F32_INF_BITS - 1)) != 0) {
         return false;
     }
-    choose_divisors(t, at, &v, scale, divisor);
-    for (uint32_t i = 0; i < v.n; i++) {
-        if (divisor[i] != AVX512_FIT_NONE && divisor[i] != AVX512_FIT_ONE) {
+    __m512 scales, reciprocals;
+    if (t->scale_mode == OCT_SCALE_TOKEN_HEAD) { /* in registers all the way, since the encoding waits for it */
+        scales = make_scales(t, at, &v);
+        if (saturating(t, largest, scales) != 0) {
             return false;
         }
+        _mm512_store_ps(scale, scales);
+    } else {
+        choose_divisors(t, at, &v, scale, divisor);
+        for (uint32_t i = 0; i < v.n; i++) {
+            if (divisor[i] != AVX512_FIT_NONE && divisor[i] != AVX512_FIT_ONE) {
+                return false;
+            }
+        }
+        scales = _mm512_load_ps(scale);
     }
-    __m512 reciprocals;
-    const bool is_plain = avx512_reciprocals(_mm512_load_ps(scale), v.n, &reciprocals);
+    const bool is_plain = avx512_reciprocals(scales, v.n, &reciprocals);
     _mm512_store_ps(reciprocal, reciprocals);
     const avx512_heads all = { .to = to, .to_step = to_step, .n = v.n, .dim = t->dim, .scale = scale, .reciprocal = is_plain ? reciprocal : NULL,
                                .is_streamed = t->is_streamed && (((uintptr_t)to | (uintptr_t)to_step) % LINE_BYTES) == 0 };

@@ -17,7 +17,7 @@ static oct_kv_format random_format(uint64_t *seed)
 {
     static const uint32_t modes[] = { OCT_SCALE_NONE,       OCT_SCALE_TENSOR,     OCT_SCALE_LAYER,
                                       OCT_SCALE_LAYER_HEAD, OCT_SCALE_TOKEN_HEAD, OCT_SCALE_CHANNEL };
-    oct_kv_format f = { .dtype = 1 + rig_below(seed, OCT__DTYPE_LAST), .rotated = rig_below(seed, 2) };
+    oct_kv_format f = { .dtype = 1 + rig_below(seed, OCT_DTYPE_I8), .rotated = rig_below(seed, 2) };
     if (oct__dtype_is_8bit(f.dtype)) {
         f.scale_mode = f.dtype == OCT_DTYPE_I8 ? modes[4 + rig_below(seed, 2)] : modes[rig_below(seed, 6)];
         f.scale_dtype = f.scale_mode == OCT_SCALE_TOKEN_HEAD ? (rig_below(seed, 2) ? OCT_DTYPE_F32 : OCT_DTYPE_F16) : 0;
