@@ -4,7 +4,7 @@
  *
  * The numbers are those that lose least on blocks of 32 normal numbers scaled to their largest magnitude, which is what a
  * rotated V is: mean square error, relative to the values', 0.0067; -7..7 in equal steps 0.0094, -8..7 by the signed largest
- * 0.0074, NF4 0.0076. Code 0 is 0, so that zero bytes are zeros. Neighbours differ by odd numbers: no i8 lies midway. */
+ * 0.0074, NF4 0.0077. Code 0 is 0, so that zero bytes are zeros. Neighbours differ by odd numbers: no i8 lies midway. */
 #ifndef OCT_NUMBER_V4_H
 #define OCT_NUMBER_V4_H
 
