@@ -40,6 +40,36 @@ def test_description(server):
     assert server.request("POST", COMPLETIONS, {"prompt": [5, most + 1]})[0] == 400
 
 
+def test_bounds_of_the_description(server):
+    """Of each field of the completions, described bounds are taken and what lies next to them is not, nor is another type."""
+    schemas = server.request("GET", "/openapi.json")[1]["components"]["schemas"]
+    n_bounds = 0
+    for path, name, ask in ((COMPLETIONS, "CompletionRequest", {"prompt": "a"}), (CHAT, "ChatRequest", {"messages": [{"role": "user", "content": "a"}]})):
+        for field, p in schemas[name]["properties"].items():
+            kinds = p.get("type", [])
+            fine, wrong = [], []
+            if "integer" in kinds or "number" in kinds:
+                fine = [p["minimum"], p["maximum"], None]
+                wrong = [p["minimum"] - 1, p["maximum"] + 1, "1", [], {}, True] + ([p["minimum"] + 0.5] if "integer" in kinds else [])
+                n_bounds += 2
+            elif "boolean" in kinds:
+                fine, wrong = [True, False, None], [0, 1, "true", []]
+            elif "string" in kinds:
+                fine, wrong = [None], [5, [], {}, True]
+            elif "object" in kinds:
+                fine, wrong = [None, {}], [5, "a", [], True]
+            elif "enum" in p:
+                fine, wrong = p["enum"], [True, 2, "a"]
+            for value in fine:
+                status, reply = server.request("POST", path, {"max_tokens": 1} | ask | {field: value})
+                excused = status == 400 and (field == "top_logprobs" or reply["error"]["message"].endswith("the context holds 512"))
+                assert status == 200 or excused, (path, field, value, reply)
+            for value in wrong:
+                status, reply = server.request("POST", path, {"max_tokens": 1} | ask | {field: value})
+                assert status == 400 and reply["error"]["param"] in (field, None), (path, field, value, reply)
+    assert n_bounds > 40
+
+
 def test_lists_of_prompts(server):
     """Each prompt of a list has what it has alone: texts and tokens, choices, streams, and a usage that adds up."""
     texts = ["one", "another one", "a third prompt of more tokens"]
