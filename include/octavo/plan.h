@@ -11,6 +11,11 @@ extern "C" {
 
 typedef struct oct_plan oct_plan;
 
+/* What kernels may multiply. By default q and weights keep at least 11 bits (bf16: 8). The others permit kernels that round weights, and q in two terms, to the
+ * 8 bits of e4m3 where that is predicted to be faster: within the looser bound of doc/NUMERICS.md, and PRECISE with the least error of sums over many keys
+ * that such kernels have. A permission refuses nothing: where no kernel of 8-bit products takes the problem, another one does. */
+typedef enum oct_products { OCT_PRODUCTS_16BIT = 0, OCT_PRODUCTS_8BIT = 1, OCT_PRODUCTS_8BIT_PRECISE = 2 } oct_products;
+
 typedef struct oct_attn_spec {
     uint32_t struct_size;
     uint32_t heads_q;          /* a multiple of kv.heads, at most 65536 */
@@ -26,7 +31,7 @@ typedef struct oct_attn_spec {
     uint32_t deterministic;    /* 1: a row's bits do not depend on its batch mates (fixed split size) */
     uint32_t split_tokens;     /* 0: the plan chooses; else keys per split, for tests and tuning */
     uint32_t max_threads;      /* threads that will run it; 0: the context's */
-    uint32_t reserved;
+    uint32_t products;         /* OCT_PRODUCTS_*: how far q and the softmax weights may be rounded for speed */
     const char *force_variant; /* NULL, or names "attn_decode.avx2,attn_extend.scalar": use these or fail */
     const char *deny_variant;  /* NULL, or names of variants never to use */
     /* The largest step, on a GPU: all > 0, since the plan's memory on the device is taken once, for all steps. The CPU does not look at them. */

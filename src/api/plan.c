@@ -60,9 +60,11 @@ static oct_status check_spec(const oct_attn_spec *spec, const char *where, oct_e
     if (spec->max_threads > OCT__THREADS_MAX) {
         return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.max_threads is %" PRIu32 "; must be at most %u", spec->max_threads, OCT__THREADS_MAX);
     }
-    if (spec->reserved != 0 || spec->reserved2 != 0) {
-        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.%s is %" PRIu32 "; must be 0", spec->reserved != 0 ? "reserved" : "reserved2",
-                              spec->reserved != 0 ? spec->reserved : spec->reserved2);
+    if (spec->products > OCT_PRODUCTS_8BIT_PRECISE) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.products is %" PRIu32 "; must be one of OCT_PRODUCTS_*", spec->products);
+    }
+    if (spec->reserved2 != 0) {
+        return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "spec.reserved2 is %" PRIu32 "; must be 0", spec->reserved2);
     }
     return OCT_OK;
 }

@@ -193,6 +193,18 @@ DEV void ext_eight(const ext_block *t, const oct__dev_side *side, uint32_t is_k,
     }
     if (d < side->dim) {
         const int64_t at = side_at(side, layer->layout, layer->page_size, (int)is_k, page, token, head);
+        if (!is_k && layer->layout == OCT_LAYOUT_V5D) {   /* e4m3: dims lie a chunk apart */
+            UNROLL
+            for (uint32_t w = 0; w < 2; w++) {
+                uint32_t word = 0;
+                UNROLL
+                for (uint32_t i = 0; i < 4; i++) {
+                    word |= (uint32_t)GET(((const uint8_t *)side->base)[at + (int64_t)(d + 4 * w + i) * chunk]) << (8 * i);
+                }
+                decode_word(word, OCT_DTYPE_E4M3FN, x + 4 * w);
+            }
+            return;
+        }
         const uint64_t offset = layer->layout != OCT_LAYOUT_V5D ? d : (uint64_t)(d / chunk) * layer->page_size * chunk + d % chunk;
         load_eight((const uint8_t *)side->base + ((uint64_t)at + offset) * size, side->dtype, x);
     }

@@ -3,6 +3,7 @@
 #include "device/kernels.c"
 
 #include "cuda/attn_decode_sm90a.h"
+#include "cuda/attn_extend8_sm90a.h"
 #include "cuda/attn_extend_sm90a.h"
 #include "cuda/attn_finish_sm90a.h"
 #include "cuda/attn_merge_sm90a.h"

@@ -3,6 +3,7 @@
  *
  *   wg_mma_shared_<N>(d, a, b, is_first, is_bf16)   A [64][16] from shared memory, rows of 16 elements along K; B [N][16] likewise. is_first: D = A B
  *   wg_mma_<N>(d, a, b, is_k_major, is_bf16)        A in registers; B's rows along K (is_k_major) or [16][N], dims side by side
+ *   wg_mma8_shared_<N>(d, a, b, is_first), wg_mma8_<N>(d, a, b)   the same of e4m3, 32 along K, B's rows along K
  * d: [N / 2], a: [4], as for m16n8k16, of the warp's own 16 rows. a, b of shared memory: descriptors (wg_rows, wg_columns). */
 #ifndef OCT_CUDA_WGMMA_SM90A_H
 #define OCT_CUDA_WGMMA_SM90A_H
@@ -88,6 +89,44 @@ DEV void wg_mma_128(float *d, const uint32_t *a, uint64_t b, const uint32_t is_k
 DEV void wg_mma_256(float *d, const uint32_t *a, uint64_t b, const uint32_t is_k_major, const uint32_t is_bf16)
 {
     OCT__WG_TYPED(OCT__WG_256, is_k_major);
+}
+
+/* A and B of e4m3, 32 along K; 136: 128 columns and eight of ones. */
+#define OCT__WG_D136 OCT__WG_D128 ",%64,%65,%66,%67"
+#define OCT__WG_F136 OCT__WG_F128, "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67])
+#define OCT__WG8_SHARED_32(first)                                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, " first ", 1, 1;" \
+                 : OCT__WG_F8(0), OCT__WG_F8(8) : "l"(a), "l"(b))
+DEV void wg_mma8_shared_32(float *d, uint64_t a, uint64_t b, const uint32_t is_first)
+{
+    if (is_first) {
+        OCT__WG8_SHARED_32("0");
+    } else {
+        OCT__WG8_SHARED_32("1");
+    }
+}
+
+#define OCT__WG8_SHARED_64(first)                                                                                  \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" OCT__WG_D64 "}, %32, %33, " first ", 1, 1;" : OCT__WG_F64 : "l"(a), "l"(b))
+DEV void wg_mma8_shared_64(float *d, uint64_t a, uint64_t b, const uint32_t is_first)
+{
+    if (is_first) {
+        OCT__WG8_SHARED_64("0");
+    } else {
+        OCT__WG8_SHARED_64("1");
+    }
+}
+
+DEV void wg_mma8_128(float *d, const uint32_t *a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" OCT__WG_D128 "}, {%64,%65,%66,%67}, %68, 1, 1, 1;"
+                 : OCT__WG_F128 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+DEV void wg_mma8_136(float *d, const uint32_t *a, uint64_t b)
+{
+    asm volatile("wgmma.mma_async.sync.aligned.m64n136k32.f32.e4m3.e4m3 {" OCT__WG_D136 "}, {%68,%69,%70,%71}, %72, 1, 1, 1;"
+                 : OCT__WG_F136 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/extend_sm90a.h"
+#include "device/extend8_sm90a.h"
 #include "device/launch_sm90a.h"
 #include "device/sm90a.h"
 
@@ -426,6 +426,7 @@ void oct__dev_pack_attn(const oct_attn_spec *spec, const oct__dev_batch *batch, 
     p->n_cuts = shape->n_cuts;
     p->n_head_tiles = shape->n_head_tiles;
     p->tile_vectors = shape->tile_vectors;
+    p->total_keys = spec->products == OCT_PRODUCTS_8BIT_PRECISE ? OCT__EXTEND8_TOTAL_KEYS_PRECISE : OCT__EXTEND8_TOTAL_KEYS;
     *attend = (oct__dev_launch){ .kernel = shape->kernel, .threads = shape->threads, .shared_bytes = shape->shared_bytes };
     oct__dev_grid(w->n_blocks[op], attend);
     *finish = (oct__dev_launch){ .kernel = "attn_finish", .threads = 128 };

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "device/extend8_sm90a.h"
 #include "device/extend_sm90a.h"
 #include "device/sm90a.h"
 
@@ -226,6 +227,25 @@ static const struct extend_form { uint32_t dim_k, dim_v; const char *f16, *bf16;
 };
 enum { EXTENDS = sizeof extends / sizeof extends[0] };
 
+/* Products of 8 bits, for who permits them: dims of up to 128, 256; q in one term and in two. */
+static const struct extend8_form { const char *kernel; uint32_t dim, terms; } extends8[2][2] = {
+    { { "attn_extend_sm90a_e4m3_128_1", 128, 1 }, { "attn_extend_sm90a_e4m3_128_2", 128, 2 } },
+    { { "attn_extend_sm90a_e4m3_256_1", 256, 1 }, { "attn_extend_sm90a_e4m3_256_2", 256, 2 } },
+};
+
+/* q of e4m3 needs one term, unless the kernel changes it on its way. Scales beside tokens have room where tiles are small. */
+static const char *extend8_kernel(const oct_attn_spec *spec)
+{
+    const oct_kv_spec *kv = &spec->kv;
+    const uint32_t dim = kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
+    const bool is_as_it_is = spec->q_dtype == OCT_DTYPE_E4M3FN && !kv->k.rotated && kv->k.scale_mode != OCT_SCALE_CHANNEL;
+    if (spec->products == OCT_PRODUCTS_16BIT || kv->k.dtype != OCT_DTYPE_E4M3FN || kv->v.dtype != OCT_DTYPE_E4M3FN || kv->layout != OCT_LAYOUT_V5D ||
+        kv->v.scale_mode == OCT_SCALE_TOKEN_HEAD || dim > 256) {
+        return NULL;
+    }
+    return extends8[dim > 128][!is_as_it_is || (dim > 128 && kv->k.scale_mode == OCT_SCALE_TOKEN_HEAD)].kernel;
+}
+
 const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char **why)
 {
     const oct_kv_spec *kv = &spec->kv;
@@ -239,6 +259,11 @@ const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char *
         *why = "head dims of up to 256: a row of the output in registers";
     } else if (kv->layout == OCT_LAYOUT_V5D) {
         *why = "V with the dims of a token side by side (NHD, HND)";
+    }
+    const char *in_8bit = extend8_kernel(spec);
+    if (in_8bit != NULL) {
+        *why = NULL;
+        return in_8bit;
     }
     for (int i = 0; i < EXTENDS && *why == NULL; i++) {
         if (kv->dim_k <= extends[i].dim_k && kv->dim_v <= extends[i].dim_v) {
@@ -256,6 +281,14 @@ bool oct__dev_is_sm90a_extend(const char *kernel)
 void oct__dev_sm90a_extend_shape(const char *kernel, oct__dev_attn_shape *shape)
 {
     const struct extend_form *form = &extends[0];
+    for (int i = 0; i < 4; i++) {
+        const struct extend8_form *of_8bit = &extends8[i / 2][i % 2];
+        if (strcmp(kernel, of_8bit->kernel) == 0) {
+            shape->threads = OCT__EXTEND8_LANES;
+            shape->shared_bytes = oct__extend8_shared_of(of_8bit->dim, of_8bit->terms).at.bytes;
+            return;
+        }
+    }
     for (int i = 0; i < EXTENDS; i++) {
         form = strcmp(kernel, extends[i].f16) == 0 || strcmp(kernel, extends[i].bf16) == 0 ? &extends[i] : form;
     }

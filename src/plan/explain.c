@@ -171,7 +171,7 @@ static void begin(oct__text *text, uint32_t format, const oct__machine *machine,
         char value[32];
         /* What the operation does not have: a write no query heads, no q and no window; attention no source. */
         const bool is_write = facts->v[OCT__FACT_GQA_GROUP] == 0;
-        const bool is_absent = is_write ? fact == OCT__FACT_GQA_GROUP || fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_WINDOW : fact == OCT__FACT_SRC_DTYPE;
+        const bool is_absent = is_write ? fact == OCT__FACT_GQA_GROUP || fact == OCT__FACT_Q_DTYPE || fact == OCT__FACT_WINDOW || fact == OCT__FACT_PRODUCTS : fact == OCT__FACT_SRC_DTYPE;
         if (!oct__fact_is_machine((oct__fact)fact) && !is_absent) {
             oct__fact_value_text((oct__fact)fact, facts->v[fact], value, sizeof(value));
             oct__text_add(text, "%s%s %s", between, oct__fact_name((oct__fact)fact) + sizeof("prob.") - 1, value);

@@ -58,6 +58,7 @@ static void add_kv(oct__facts *facts, const oct_kv_spec *kv)
     facts->v[OCT__FACT_LAYOUT] = kv->layout;
     facts->v[OCT__FACT_K_DTYPE] = kv->k.dtype;
     facts->v[OCT__FACT_V_DTYPE] = kv->v.dtype;
+    facts->v[OCT__FACT_K_ROTATED] = kv->k.rotated;
     facts->v[OCT__FACT_K_SCALE_MODE] = kv->k.scale_mode;
     facts->v[OCT__FACT_V_SCALE_MODE] = kv->v.scale_mode;
 }
@@ -69,6 +70,7 @@ oct__facts oct__facts_of_attn(const oct__facts *machine, const oct_attn_spec *sp
     facts.v[OCT__FACT_GQA_GROUP] = spec->heads_q / spec->kv.heads;
     facts.v[OCT__FACT_Q_DTYPE] = spec->q_dtype;
     facts.v[OCT__FACT_WINDOW] = spec->window_tokens;
+    facts.v[OCT__FACT_PRODUCTS] = spec->products;
     return facts;
 }
 

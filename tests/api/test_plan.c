@@ -59,7 +59,8 @@ static void each_illegal_field_is_named(void **state)
     REFUSED(spec->has_mask = 4, "spec.has_mask is 4");
     REFUSED(spec->deterministic = 5, "spec.deterministic is 5");
     REFUSED(spec->max_threads = 1025, "spec.max_threads is 1025; must be at most 1024");
-    REFUSED(spec->reserved = 1, "spec.reserved is 1; must be 0");
+    REFUSED(spec->products = 3, "spec.products is 3; must be one of OCT_PRODUCTS_*");
+    REFUSED(spec->reserved2 = 1, "spec.reserved2 is 1; must be 0");
     REFUSED(spec->kv.struct_size = 0, "spec.kv.struct_size is 0");
     REFUSED(spec->kv.heads = 0, "spec.kv.heads is 0");
     REFUSED(spec->kv.dim_k = 46, "spec.kv.dim_k is 46");

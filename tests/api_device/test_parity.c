@@ -49,7 +49,7 @@ static compare_bound bound_of(const gpu *g, const oct_plan_info *info, const pro
 {
     const oct__variant *decode = row_of(g, info->decode_variant), *extend = row_of(g, info->extend_variant);
     compare_bound bound = compare_bound_either(compare_bound_of(decode->tolerance), compare_bound_of(extend->tolerance));
-    if (decode->tolerance != OCT__TOL_F32 || extend->tolerance != OCT__TOL_F32) {
+    if (extend->tolerance != OCT__TOL_8BIT && (decode->tolerance != OCT__TOL_F32 || extend->tolerance != OCT__TOL_F32)) {
         /* f16 has three bits more than bf16, in q and in the weights, and more than the codes of an 8-bit product (device_check.c). */
         const uint32_t k = p->spec.kv.k.dtype, v = p->spec.kv.v.dtype, warp = g->context->machine.device == OCT__DEVICE_HIP ? 64 : 32;
         const int is_rough = k == OCT_DTYPE_BF16 || v == OCT_DTYPE_BF16 || simt_fp8(warp, k) >= SIMT_FP8_USED || simt_fp8(warp, v) >= SIMT_FP8_USED ||

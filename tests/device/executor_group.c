@@ -7,16 +7,21 @@
 
 #include "cuda/simt_group_sm90a.h"
 
-enum { LANES = 512, WARPS = LANES / 32, BARS = 32, NAMED = 16, PENDING = 1024, GRANULE_BYTES = 16, GRANULES = SHARED_BYTES / GRANULE_BYTES,
+enum { LANES = 512, WARPS = LANES / 32, BARS = 32, NAMED = 16, PENDING = 1024, BULKS = 64, GRANULE_BYTES = 16, GRANULES = SHARED_BYTES / GRANULE_BYTES,
        MULTIPROCESSOR_REGISTERS = 65536 };
 
 typedef struct pending { uint32_t lane, n; } pending;
 
-/* released: what those who have arrived so far make known; complete: what it was when the last phase ended. */
+/* A copy of the copy engine on its way: of the lane and the time that asked for it. */
+typedef struct bulk { shared_at at; uint32_t bytes, lane, time; unsigned char *data; } bulk;
+
+/* missing: bytes of bulk copies that the phase still expects. released: what those who have arrived so far make known; complete: what it was when the last phase ended. */
 typedef struct bar {
     shared_at at;
-    uint32_t expected, left, parity, n_pending;
+    uint32_t expected, left, parity, n_pending, n_bulks;
+    int64_t missing;
     pending pending[PENDING];
+    bulk bulks[BULKS];
     uint32_t released[LANES], complete[LANES];
 } bar;
 
@@ -26,7 +31,7 @@ static struct named { uint32_t count, turn, here[WARPS], released[LANES], comple
 
 /* [lane][other]: the lane sees what the other did before that time; the same as its last proxy_fence found it. */
 static uint32_t known[LANES][LANES], fenced[LANES][LANES], fence_time[LANES];
-static uint32_t read_by[GRANULES][WARPS];
+static uint32_t read_by[GRANULES][WARPS], of_engine[GRANULES];   /* of_engine: the stamp with which the copy engine wrote last */
 
 /* Registers that lanes have asked for (setmaxnreg); 0: none yet. */
 static uint32_t asked[LANES];
@@ -40,6 +45,9 @@ void group_begin_block(simt_device *device)
 {
     (void)device;
     group_is_used = 0;
+    for (uint32_t i = 0; i < n_bars; i++)
+        for (uint32_t j = 0; j < bars[i].n_bulks; j++)
+            free(bars[i].bulks[j].data);
     n_bars = 0;
     wgmma_begin_block();
 }
@@ -55,6 +63,7 @@ static void use(const simt_device *d, const char *site)
     memset(fenced, 0, sizeof fenced);
     memset(fence_time, 0, sizeof fence_time);
     memset(read_by, 0, sizeof read_by);
+    memset(of_engine, 0, sizeof of_engine);
     memset(named, 0, sizeof named);
     memset(asked, 0, sizeof asked);
 }
@@ -68,7 +77,10 @@ void group_rewind(void)
             known[l][other] = fenced[l][other] = 2;
     }
     memset(read_by, 0, sizeof read_by);
+    memset(of_engine, 0, sizeof of_engine);   /* those stamps are of lane 0 and fenced now */
     for (uint32_t i = 0; i < n_bars; i++) {
+        for (uint32_t j = 0; j < bars[i].n_bulks; j++)
+            bars[i].bulks[j].time = 1;
         memset(bars[i].released, 0, sizeof bars[i].released);
         memset(bars[i].complete, 0, sizeof bars[i].complete);
     }
@@ -171,19 +183,28 @@ void oct__simt_bar_init(shared_at at, uint32_t n, const char *site)
     bar *b = &bars[n_bars++];
     b->at = at;
     b->expected = b->left = n;
-    b->parity = b->n_pending = 0;
+    b->parity = b->n_pending = b->n_bulks = 0;
+    b->missing = 0;
     memset(b->released, 0, sizeof b->released);
     memset(b->complete, 0, sizeof b->complete);
 }
 
-static void arrive(simt_device *d, bar *b, uint32_t lane)
+static void end_phase(bar *b)
 {
-    release_clock(d, lane, b->released);
-    if (--b->left == 0) {
+    if (b->left == 0 && b->missing == 0) {
         b->left = b->expected;
         b->parity ^= 1;
         memcpy(b->complete, b->released, sizeof b->complete);
     }
+}
+
+static void arrive(simt_device *d, bar *b, uint32_t lane, const char *site)
+{
+    if (b->left == 0)
+        simt_raise(SIMT_RACE, site, "more arrivals than the barrier at byte %u has in a phase", b->at);
+    release_clock(d, lane, b->released);
+    b->left--;
+    end_phase(b);
 }
 
 void oct__simt_bar_arrive(shared_at at, uint32_t is_loaded, const char *site)
@@ -191,12 +212,35 @@ void oct__simt_bar_arrive(shared_at at, uint32_t is_loaded, const char *site)
     simt_device *d = simt_running;
     bar *b = find_bar(at, site);
     if (!is_loaded) {
-        arrive(d, b, d->me);
+        arrive(d, b, d->me, site);
         return;
     }
     if (b->n_pending == PENDING)
         simt_raise(SIMT_BAD_LAUNCH, site, "more than %d arrivals on their way", PENDING);
     b->pending[b->n_pending++] = (pending){ d->me, async_queue_length(d->me) };
+}
+
+int group_is_of_engine(size_t at, uint32_t stamp) { return of_engine[at / GRANULE_BYTES] == stamp; }
+
+/* Bulk copies count as written when they were asked for: whoever sees the arrival that followed sees them, once they are there. */
+static void land_bulks(simt_device *d, bar *b)
+{
+    for (uint32_t i = 0; i < b->n_bulks; i++) {
+        const bulk *c = &b->bulks[i];
+        const uint32_t stamp = STAMP_WRITTEN | stamp_make(c->time, c->lane);
+        const size_t place = (size_t)((unsigned char *)oct__shared_place(c->at) - d->view);
+        memcpy(d->bytes + place, c->data, c->bytes);
+        for (uint32_t byte = 0; byte < c->bytes; byte++) {
+            d->wrote[place + byte] = stamp;
+            of_engine[(place + byte) / GRANULE_BYTES] = stamp;
+        }
+        b->missing -= c->bytes;
+        free(c->data);
+    }
+    if (b->n_bulks > 0) {
+        b->n_bulks = 0;
+        end_phase(b);
+    }
 }
 
 static void land_all(simt_device *d, bar *b)
@@ -208,9 +252,36 @@ static void land_all(simt_device *d, bar *b)
             for (uint32_t j = other == (uint32_t)(b - bars) ? i + 1 : 0; j < bars[other].n_pending; j++)
                 if (bars[other].pending[j].lane == p.lane)
                     bars[other].pending[j].n -= bars[other].pending[j].n < p.n ? bars[other].pending[j].n : p.n;
-        arrive(d, b, p.lane);
+        arrive(d, b, p.lane, "copies");
     }
     b->n_pending = 0;
+    land_bulks(d, b);
+}
+
+void oct__simt_bar_expect(shared_at at, uint32_t bytes, const char *site)
+{
+    bar *b = find_bar(at, site);
+    b->missing += bytes;
+    arrive(simt_running, b, simt_running->me, site);
+}
+
+void oct__simt_bulk_load(shared_at at, const void *from, uint32_t bytes, shared_at bar_at, const char *site)
+{
+    simt_device *d = simt_running;
+    bar *b = find_bar(bar_at, site);
+    if (((uintptr_t)from | at | bytes) % GRANULE_BYTES != 0 || bytes == 0)
+        simt_raise(SIMT_MISALIGNED, site, "the copy engine brings %u bytes from %p to byte %u", bytes, (void *)(uintptr_t)from, at);
+    if (b->n_bulks == BULKS)
+        simt_raise(SIMT_BAD_LAUNCH, site, "more than %d bulk copies of a barrier on their way", BULKS);
+    bulk *c = &b->bulks[b->n_bulks++];
+    *c = (bulk){ at, bytes, d->me, 0, malloc(bytes) };
+    for (uint32_t i = 0; i < bytes; i += GRANULE_BYTES) {
+        unsigned char *place = oct__shared_place(at + i);
+        memcpy(c->data + i, oct__simt_read((const unsigned char *)from + i, GRANULE_BYTES, site), GRANULE_BYTES);
+        (void)oct__simt_shared_write(place, GRANULE_BYTES, site);   /* whoever still reads there is in a race */
+        memset(d->wrote + (place - d->view), 0, GRANULE_BYTES * sizeof *d->wrote);
+    }
+    c->time = d->now;
 }
 
 static void stop_for(simt_device *d, bar *b, struct named *n, uint32_t value, const char *site)
@@ -271,7 +342,7 @@ int group_may_pass(simt_device *device, uint32_t first_lane)
     for (uint32_t l = first_lane; l < first_lane + 32; l++) {
         const struct wait *w = &waits[l];
         if (w->bar != NULL) {
-            if (w->bar->parity == w->value && w->bar->n_pending > 0)
+            if (w->bar->parity == w->value && w->bar->n_pending + w->bar->n_bulks > 0)
                 land_all(device, w->bar);
             may &= w->bar->parity != w->value;
         } else {

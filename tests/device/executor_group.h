@@ -29,6 +29,9 @@ int group_may_pass(simt_device *device, uint32_t first_lane);
 /* Whether a lane's store of `time` may be read by the matrix units on behalf of `reader`. */
 int group_is_fenced(const simt_device *device, uint32_t reader, uint32_t writer, uint32_t time);
 
+/* Whether a stamp of a byte of shared memory is the copy engine's, whose writes the matrix units see without a fence. */
+int group_is_of_engine(size_t at, uint32_t stamp);
+
 /* Operations of a warp whose lanes have met. */
 void wgmma_begin_block(void);
 void wgmma_issue(simt_device *device, uint32_t first_lane);

@@ -31,54 +31,63 @@ void wgmma_begin_block(void)
     }
 }
 
+enum { DEEP = 32 /* elements along K of one instruction: 16 of 16 bits, 32 of 8 */, BITS_OF_8BIT_SUMS = 14 };
+
 static float half_of(uint16_t code, uint32_t is_bf16) { return is_bf16 ? oct__bf16_to_f32(code) : oct__f16_to_f32(code); }
 
 /* 16 bytes of an operand, checked. */
-static const uint16_t *chunk_at(simt_device *d, uint32_t at, const char *site)
+static const uint16_t *chunk_at(simt_device *d, uint32_t at, int is_swizzled, const char *site)
 {
-    const uint8_t *place = oct__shared_place(at ^ (at >> 3 & 0x70));
+    const uint8_t *place = oct__shared_place(is_swizzled ? at ^ (at >> 3 & 0x70) : at);
     const uint16_t *bytes = oct__simt_shared_read(place, 16, site);
     const size_t offset = (size_t)(place - d->view);
     const uint32_t stamp = d->wrote[offset];
-    if (stamp_time(stamp) >= d->block_time && stamp_who(stamp) < LANES_MAX && !group_is_fenced(d, d->me, stamp_who(stamp), stamp_time(stamp)))
+    if (stamp_time(stamp) >= d->block_time && stamp_who(stamp) < LANES_MAX && !group_is_of_engine(offset, stamp) && !group_is_fenced(d, d->me, stamp_who(stamp), stamp_time(stamp)))
         simt_raise(SIMT_RACE, site, "the matrix units read byte %u of dynamic shared memory, which lane %u wrote, without a proxy_fence between", at, stamp_who(stamp));
     return bytes;
 }
 
 static uint32_t base_of(uint64_t descriptor) { return (uint32_t)(descriptor & 0x3FFF) << 4; }
 
-/* rows x 16 along K, into [row][16]. */
-static void read_rows(simt_device *d, uint64_t descriptor, uint32_t first, uint32_t rows, uint32_t is_bf16, float (*to)[16], const char *site)
+/* rows x 32 bytes along K, into [row][element]. Rows of 128 bytes, swizzled, or of 16 in blocks of eight rows: the descriptor says which. */
+static void read_rows(simt_device *d, uint64_t descriptor, uint32_t first, uint32_t rows, const oct__simt_wg *what, float (*to)[DEEP], const char *site)
 {
-    const uint32_t base = base_of(descriptor), eight = (uint32_t)(descriptor >> 32 & 0x3FFF) << 4;
+    const uint32_t base = base_of(descriptor), eight = (uint32_t)(descriptor >> 32 & 0x3FFF) << 4, along = (uint32_t)(descriptor >> 16 & 0x3FFF) << 4;
+    const int is_swizzled = descriptor >> 62 == 1;
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < 2; c++) {
-            const uint16_t *x = chunk_at(d, base + (first + r) / 8 * eight + (first + r) % 8 * 128 + c * 16, site);
+            const uint32_t in_eight = (first + r) % 8;
+            const uint16_t *x = chunk_at(d, base + (first + r) / 8 * eight + (is_swizzled ? in_eight * 128 + c * 16 : in_eight * 16 + c * along), is_swizzled, site);
             for (uint32_t i = 0; i < 8; i++)
-                to[r][c * 8 + i] = half_of(x[i], is_bf16);
+                if (what->is_e4m3) {
+                    to[r][c * 16 + 2 * i] = oct__e4m3fn_to_f32((uint8_t)(x[i] & 0xFF));
+                    to[r][c * 16 + 2 * i + 1] = oct__e4m3fn_to_f32((uint8_t)(x[i] >> 8));
+                } else {
+                    to[r][c * 8 + i] = half_of(x[i], what->is_bf16);
+                }
         }
 }
 
 /* 16 along K x columns, into [column][16]. */
-static void read_columns(simt_device *d, uint64_t descriptor, uint32_t n, uint32_t is_bf16, float (*to)[16], const char *site)
+static void read_columns(simt_device *d, uint64_t descriptor, uint32_t n, uint32_t is_bf16, float (*to)[DEEP], const char *site)
 {
     const uint32_t base = base_of(descriptor), block = (uint32_t)(descriptor >> 16 & 0x3FFF) << 4, eight = (uint32_t)(descriptor >> 32 & 0x3FFF) << 4;
     for (uint32_t k = 0; k < 16; k++)
         for (uint32_t c = 0; c < n / 8; c++) {
-            const uint16_t *x = chunk_at(d, base + c / 8 * block + k / 8 * eight + k % 8 * 128 + c % 8 * 16, site);
+            const uint16_t *x = chunk_at(d, base + c / 8 * block + k / 8 * eight + k % 8 * 128 + c % 8 * 16, 1, site);
             for (uint32_t i = 0; i < 8; i++)
                 to[c * 8 + i][k] = half_of(x[i], is_bf16);
         }
 }
 
-static float a_rows[16][16], b_rows[N_MAX][16];
+static float a_rows[16][DEEP], b_rows[N_MAX][DEEP];
 
 static void read_operands(simt_device *d, const product *p)
 {
     if (p->what.a == NULL)
-        read_rows(d, p->what.a_at, d->my_warp % 4 * 16, 16, p->what.is_bf16, a_rows, p->site);
+        read_rows(d, p->what.a_at, d->my_warp % 4 * 16, 16, &p->what, a_rows, p->site);
     if (p->what.is_k_major)
-        read_rows(d, p->what.b_at, 0, p->what.n, p->what.is_bf16, b_rows, p->site);
+        read_rows(d, p->what.b_at, 0, p->what.n, &p->what, b_rows, p->site);
     else
         read_columns(d, p->what.b_at, p->what.n, p->what.is_bf16, b_rows, p->site);
 }
@@ -117,6 +126,40 @@ static void issue(simt_device *d, lane *lanes)
     read_operands(d, p);
 }
 
+/* What the units do with products of 8 bits, as measured: the 32 products and the sum so far are cut off, towards zero, at the 14th bit of the largest of
+ * them, and added; so is the result. */
+static float sum_of_8bit(float sum, const float *a, const float *b)
+{
+    float product[DEEP];
+    int most = -200, exponent;
+    float plain = sum;
+    for (int k = 0; k < DEEP; k++) {
+        product[k] = a[k] * b[k];   /* exact */
+        plain += product[k];
+        if (product[k] != 0.0f && isfinite(product[k])) {
+            (void)frexpf(product[k], &exponent);
+            most = exponent > most ? exponent : most;
+        }
+    }
+    if (!isfinite(plain))
+        return plain;
+    if (sum != 0.0f) {
+        (void)frexpf(sum, &exponent);
+        most = exponent > most ? exponent : most;
+    }
+    if (most == -200)
+        return 0.0f;
+    const float unit = ldexpf(1.0f, most - BITS_OF_8BIT_SUMS);
+    float total = truncf(sum / unit);
+    for (int k = 0; k < DEEP; k++)
+        total += truncf(product[k] / unit);   /* whole numbers below 2^20: exact */
+    if (total == 0.0f)
+        return 0.0f;
+    (void)frexpf(total, &exponent);
+    const float cut = exponent > BITS_OF_8BIT_SUMS ? ldexpf(1.0f, exponent - BITS_OF_8BIT_SUMS) : 1.0f;
+    return truncf(total / cut) * cut * unit;
+}
+
 static void land(simt_device *d, product *p)
 {
     const uint32_t half = p->what.n / 2;
@@ -126,7 +169,9 @@ static void land(simt_device *d, product *p)
             memcpy(p->d[l], p->before + l * half, half * sizeof(float));
         if (p->a[l] != NULL && memcmp(p->a[l], p->a_copy[l], sizeof p->a_copy[l]) != 0)
             simt_raise(SIMT_RACE, p->site, "lane %u changes the registers of a product that is on its way", l);
-        for (uint32_t e = 0; p->a[l] != NULL && e < 8; e++) {
+        for (uint32_t e = 0; p->a[l] != NULL && p->what.is_e4m3 && e < 16; e++)
+            a_rows[l / 4 + e / 4 % 2 * 8][l % 4 * 4 + e % 4 + e / 8 * 16] = oct__e4m3fn_to_f32((uint8_t)(p->a_copy[l][e / 4] >> (8 * (e % 4))));
+        for (uint32_t e = 0; p->a[l] != NULL && !p->what.is_e4m3 && e < 8; e++) {
             const uint16_t code = (uint16_t)(p->a_copy[l][e / 2] >> (16 * (e % 2)));
             a_rows[l / 4 + (e % 4 >= 2 ? 8 : 0)][l % 4 * 2 + e % 2 + (e >= 4 ? 8 : 0)] = half_of(code, p->what.is_bf16);
         }
@@ -135,6 +180,10 @@ static void land(simt_device *d, product *p)
         for (uint32_t e = 0; e < half; e++) {
             const float *a = a_rows[l / 4 + e % 4 / 2 * 8], *b = b_rows[e / 4 * 8 + l % 4 * 2 + e % 2];
             float sum = p->what.is_first ? 0.0f : p->d[l][e];
+            if (p->what.is_e4m3) {
+                p->d[l][e] = sum_of_8bit(sum, a, b);
+                continue;
+            }
             for (uint32_t k = 0; k < 16; k++)
                 sum += a[k] * b[k];
             p->d[l][e] = sum;

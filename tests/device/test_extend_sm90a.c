@@ -16,8 +16,9 @@
 
 enum { ROWS_MAX = 600 };
 
-static int64_t n_random = 8, first_seed = 1, with_cover = 1;
+static int64_t n_random = 8, first_seed = 1, with_cover = 1, n_8bit = 24;
 static uint32_t n_merged;   /* groups of the last check whose splits were merged */
+static double last_l2;
 
 static device_rig *rig_of_hopper(void)
 {
@@ -125,8 +126,9 @@ static int64_t check(const problem_shape *shape)
         isolate_fail("%s", why);
     } else {
         n_merged = plan.n_groups[OCT__DEV_EXTEND];
-        const compare_bound bound = device_check_bound(1);
+        const compare_bound bound = strstr(used.kernel, "_e4m3_") != NULL ? compare_bound_of(OCT__TOL_8BIT) : device_check_bound(1);
         const compare_verdict verdict = problem_judge(&p, &bound);
+        last_l2 = verdict.l2;
         if (plan.n_tasks[OCT__DEV_EXTEND] > 0)
             isolate_ran(used.kernel, verdict.max_error);
         bad = !verdict.ok;
@@ -200,6 +202,79 @@ static void every_kernel(void **state)
     assert_int_equal(isolate_run("kernels", 16, 60, run_kernel, NULL), 0);
 }
 
+/* Products of 8 bits: everything that their kernels take, in turn. */
+static int64_t run_8bit(void *arg, int64_t i)
+{
+    static const int64_t sizes[][2] = { { 128, 128 }, { 256, 256 }, { 96, 112 }, { 192, 192 }, { 64, 64 }, { 208, 144 } };
+    static const kv_format formats[] = { { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 0 },
+                                         { OCT_DTYPE_E4M3FN, OCT_SCALE_CHANNEL, 0, 1 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0, 0 } };
+    const kv_format *k = &formats[i / 2 % 4], *v = &formats[(int[]){ 0, 2, 3 }[i / 3 % 3]];
+    problem_shape s = problem_plain(8300000 + i);
+    (void)arg;
+    s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype, s.k_rotated = k->rotated;
+    s.v_dtype = v->dtype, s.v_scale_mode = v->mode, s.v_scale_dtype = v->scale_dtype, s.v_rotated = v->rotated;
+    s.dim_k = sizes[i % 6][0];
+    s.dim_v = sizes[i % 6][1];
+    s.layout = OCT_LAYOUT_V5D;
+    s.page_size = (int64_t[]){ 16, 64, 32 }[i % 3];
+    s.heads = 1 + i % 2;
+    s.heads_q = s.heads * (int64_t[]){ 4, 1, 7, 12 }[i / 2 % 4];
+    s.q_dtype = i % 3 != 1 ? OCT_DTYPE_E4M3FN : floats[i % 4];
+    s.out_dtype = floats[i / 2 % 4];
+    s.causal = i % 4 != 3;
+    s.window = windows[i / 4 % 3];
+    s.softcap = caps[i / 5 % 3];
+    s.sink = i % 3;
+    s.mask = i % 7 == 6;
+    s.with_lse = i % 2;
+    s.split_tokens = i % 8 == 7 ? 300 : 0;
+    s.compressed = i & 1;
+    s.poison = i % 3;
+    s.strides = i % 5 == 4 ? 63 : 0;
+    problem_lengths(&s, 2, (int32_t[]){ i % 2 ? 70 : 33, 40 }, i % 3 == 0 ? (int32_t[]){ 1500, 333 } : (int32_t[]){ 290, 41 });
+    s.products = OCT_PRODUCTS_8BIT + i % 2;
+    const int64_t bad = check(&s);
+    if (bad < 0)
+        isolate_fail("not taken");
+    return bad != 0;
+}
+
+static void products_of_8_bits(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("8bit", n_8bit, 60, run_8bit, NULL), 0);
+}
+
+/* Sums of many like weights, which the 14 bits of the products cut off: totals hold the error. */
+static int64_t run_flat(void *arg, int64_t i)
+{
+    static const double most[] = { 1.5e-2, 2e-3 };
+    (void)arg;
+    problem_shape s = problem_plain(8400000 + i);
+    s.k_dtype = s.v_dtype = s.q_dtype = OCT_DTYPE_E4M3FN;
+    s.k_scale_mode = s.v_scale_mode = OCT_SCALE_LAYER;
+    s.out_dtype = OCT_DTYPE_F32;
+    s.layout = OCT_LAYOUT_V5D;
+    s.dim_k = s.dim_v = 128;
+    s.heads = s.heads_q = 1;
+    s.page_size = 16;
+    s.k_data = DATA_EQUAL;
+    s.v_data = DATA_HALF;
+    s.split_tokens = 100000;
+    s.products = OCT_PRODUCTS_8BIT + i;
+    problem_lengths(&s, 1, (int32_t[]){ 17 }, (int32_t[]){ 4000 });
+    const int64_t bad = check(&s);
+    if (bad == 0 && !(last_l2 <= most[i]))
+        isolate_fail("relative L2 %.3g, at most %.3g", last_l2, most[i]);
+    return bad != 0 || !(last_l2 <= most[i]);
+}
+
+static void totals_hold_the_error(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("flat", 2, 60, run_flat, NULL), 0);
+}
+
 static void every_kernel_ran(void **state)
 {
     (void)state;
@@ -213,7 +288,7 @@ static void every_kernel_ran(void **state)
                 print_message("%s did not run\n", kernel->name);
             assert_true(isolate_n_ran(kernel->name) >= 1);
         }
-    assert_true(n >= 8);
+    assert_true(n >= 12);
 }
 
 /* Rows in chosen and in fixed splits, merged, against the oracle: dims of 64, 128 and 192/128 in turn. */
@@ -312,6 +387,10 @@ static void gates(void **state)
     spec = p.spec;
     spec.kv.layout = OCT_LAYOUT_V5D;
     assert_null(oct__dev_sm90a_extend_kernel(&spec, &why));
+    spec.products = OCT_PRODUCTS_8BIT;   /* q of bf16: two terms */
+    assert_string_equal(oct__dev_sm90a_extend_kernel(&spec, &why), spec.kv.dim_k > 128 ? "attn_extend_sm90a_e4m3_256_2" : "attn_extend_sm90a_e4m3_128_2");
+    spec.kv.v.scale_mode = OCT_SCALE_TOKEN_HEAD;
+    assert_null(oct__dev_sm90a_extend_kernel(&spec, &why));
     problem_drop(&p);
 }
 
@@ -334,6 +413,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_pair_of_features),
         cmocka_unit_test(random_problems),
         cmocka_unit_test(every_kernel),
+        cmocka_unit_test(products_of_8_bits),
+        cmocka_unit_test(totals_hold_the_error),
         cmocka_unit_test(every_kernel_ran),
         cmocka_unit_test(splits_are_merged),
         cmocka_unit_test(batch_mates_do_not_change_bits),

@@ -10,7 +10,7 @@ compare_bound compare_bound_of(oct__tolerance tolerance)
 {
     switch (tolerance) {
     case OCT__TOL_16BIT: return (compare_bound){ 2e-2, 0.9999, 1.0, 2e-2, 1e-2, 0x1p-8 };
-    case OCT__TOL_8BIT: return (compare_bound){ 1.0, 0.998, 0.05, 1.0, 1e-2, 0x1p-8 };
+    case OCT__TOL_8BIT: return (compare_bound){ 1.0, 0.998, 0.05, 1.0, 1e-2, 0x1p-5 };   /* two terms of e4m3 hold eight bits of q */
     default: return (compare_bound){ 1e-5, 0.9999, 1.0, 1e-5, 1e-5, 0.0 };
     }
 }

@@ -213,6 +213,7 @@ static void fill_specs(problem *p)
     p->spec.has_sink = s->sink != SINK_NONE;
     p->spec.has_mask = (uint32_t)s->mask;
     p->spec.deterministic = (uint32_t)s->deterministic;
+    p->spec.products = (uint32_t)s->products;
     p->spec.split_tokens = (uint32_t)s->split_tokens;
     p->spec.max_threads = (uint32_t)s->threads;
     p->args.struct_size = sizeof p->args;

@@ -15,7 +15,7 @@
     X(k_dtype) X(k_scale_mode) X(k_scale_dtype) X(k_rotated)                                                                    \
     X(v_dtype) X(v_scale_mode) X(v_scale_dtype) X(v_rotated)                                                                    \
     X(q_dtype) X(out_dtype)                                                                                                     \
-    X(causal) X(window) X(sink) X(mask) X(deterministic) X(split_tokens) X(threads) X(with_lse)                                 \
+    X(causal) X(window) X(sink) X(mask) X(deterministic) X(split_tokens) X(threads) X(with_lse) X(products)                     \
     X(n_sequences)      /* sequence i has lengths i modulo the number of lengths listed */                                      \
     X(compressed)       /* batch form: 0 padded, 1 compressed */                                                                \
     X(page_none)        /* 1: pages that no row sees are OCT_PAGE_NONE in the table */                                          \

@@ -38,7 +38,8 @@ std::string text_of(Plan &p, uint32_t format)
 
 Plan *make_plan(uint32_t heads_q, const Spec &kv, nb::handle q_dtype, nb::handle out_dtype, std::optional<float> sm_scale, float softcap, bool causal, uint32_t window,
                 bool sink, bool mask, bool deterministic, uint32_t split_tokens, uint32_t max_threads, const std::optional<std::string> &force,
-                const std::optional<std::string> &deny, uint32_t max_sequences, int64_t max_rows, int64_t max_keys, const ContextPtr &context)
+                const std::optional<std::string> &deny, uint32_t max_sequences, int64_t max_rows, int64_t max_keys, const std::string &products,
+                const ContextPtr &context)
 {
     auto p = std::make_unique<Plan>();
     p->context = context_or_default(context);
@@ -60,6 +61,10 @@ Plan *make_plan(uint32_t heads_q, const Spec &kv, nb::handle q_dtype, nb::handle
     s.max_sequences = max_sequences;
     s.max_rows = max_rows;
     s.max_keys = max_keys;
+    s.products = products == "8bit" ? OCT_PRODUCTS_8BIT : products == "8bit-precise" ? OCT_PRODUCTS_8BIT_PRECISE : OCT_PRODUCTS_16BIT;
+    if (s.products == OCT_PRODUCTS_16BIT && products != "16bit") {
+        throw nb::value_error("products is one of '16bit', '8bit' and '8bit-precise'");
+    }
     s.force_variant = force ? force->c_str() : nullptr;
     s.deny_variant = deny ? deny->c_str() : nullptr;
     oct_error error = OCT_ERROR_INIT;
@@ -370,12 +375,14 @@ void bind_attn(nb::module_ &m)
                      "softcap: 0 for none. causal: the last query row stands at the last key. window: visible keys, the token itself included; 0 for none.\n"
                      "sink, mask: run takes one. deterministic: a row's bits do not depend on its batch mates. split_tokens: keys a split, 0: the plan\n"
                      "chooses. force, deny: names of variants, \"attn_decode.avx2,attn_extend.scalar\". max_sequences, max_rows, max_keys: of the largest\n"
-                     "step, on a GPU, where the plan's memory is taken once. Raises InvalidArgument, Unsupported (the text names the gate), OutOfMemory,\n"
+                     "step, on a GPU, where the plan's memory is taken once. products: \"8bit\" and \"8bit-precise\" permit a GPU's kernels that round q and\n"
+                     "weights to 8 bits (doc/NUMERICS.md). Raises InvalidArgument, Unsupported (the text names the gate), OutOfMemory,\n"
                      "DeviceFault. Threads that share a plan take turns. Source: include/octavo/plan.h, doc/PLAN.md.")
         .def(nb::new_(&make_plan), nb::arg("heads_q"), nb::arg("kv"), nb::kw_only(), nb::arg("q_dtype") = "bf16", nb::arg("out_dtype") = nb::none(),
              nb::arg("sm_scale") = nb::none(), nb::arg("softcap") = 0.0f, nb::arg("causal") = true, nb::arg("window") = 0, nb::arg("sink") = false, nb::arg("mask") = false,
              nb::arg("deterministic") = false, nb::arg("split_tokens") = 0, nb::arg("max_threads") = 0, nb::arg("force") = nb::none(), nb::arg("deny") = nb::none(),
-             nb::arg("max_sequences") = 0, nb::arg("max_rows") = 0, nb::arg("max_keys") = 0, nb::arg("context") = nb::none())
+             nb::arg("max_sequences") = 0, nb::arg("max_rows") = 0, nb::arg("max_keys") = 0, nb::arg("products") = "16bit",
+             nb::arg("context") = nb::none())
         .def("update", &update, nb::arg("qo_indptr"), nb::arg("block_table") = nb::none(), nb::arg("seq_lens") = nb::none(), nb::kw_only(),
              nb::arg("kv_indptr") = nb::none(), nb::arg("kv_indices") = nb::none(), nb::arg("kv_last_page_len") = nb::none(), nb::arg("n_pages"),
              nb::arg("stream") = nb::none(),
