@@ -35,13 +35,17 @@ static void products_have_rates_of_their_own(void **state)
         assert_close(oct__cost_seconds(&cost, &rates, &amount, 1), 6e-6 / 2);
         assert_close(oct__cost_seconds(&cost, &machine, &amount, 1), (5e-6 * factors[unit] + 1e-6) / 2);
     }
-    const oct_rates measured = { .threads = 1, .read_memory_bytes = { 10e9, 10e9 }, .clock_hz = 3e9, .fma_avx2_flops = { 59e9, 59e9 }, .fma_avx512_flops = { 118e9, 118e9 },
+    oct_rates measured = { .threads = 1, .read_memory_bytes = { 10e9, 10e9 }, .clock_hz = 3e9, .fma_avx2_flops = { 59e9, 59e9 }, .fma_avx512_flops = { 118e9, 118e9 },
                                  .dot_bf16_flops = { 59e9, 59e9 }, .dot_i8_ops = { 236e9, 236e9 } };
     machine = oct__rates_measured(&measured);
     assert_close(machine.speed, 0.5);
     assert_close(machine.bf16_dot, 0.5);   /* half of the reference's 236 at half its speed */
     assert_close(machine.fma512, 2);
     assert_close(machine.i8_dot, 1);
+    measured.dot_i8_ops[0] *= 1.73;   /* what one Xeon gave once: more than rows gain by */
+    assert_close(oct__rates_measured(&measured).i8_dot, 1.1);
+    measured.dot_i8_ops[0] = 0;
+    assert_true(oct__rates_measured(&measured).i8_dot == 0);   /* no such instructions */
 }
 
 static void bytes_bound_it_from_below(void **state)

@@ -38,6 +38,7 @@ NANO = ("item", "few_block", "many_block")
 # Rates of the core that costs are told for, src/plan/cost.c.
 REFERENCE_CPU = " [25/17/"
 REFERENCE = {"fma_avx2_flops": 118e9, "fma_avx512_flops": 118e9, "dot_bf16_flops": 236e9, "dot_i8_ops": 472e9, "read_memory_bytes": 32e9}
+I8_DOT_MOST = 1.1  # src/plan/cost.c
 WEIGHT_MOST = 2.5  # of an error on a machine with few problems: machines count about alike
 SOFT = 0.05  # errors above this share count less than by their square
 
@@ -53,6 +54,7 @@ class Machine:
         self.is_reference, self.cpu = not file, rates.get("cpu")
         self.speed, self.read_bytes = rates["fma_avx2_flops"][0] / REFERENCE["fma_avx2_flops"], rates["read_memory_bytes"][0]
         fma512, bf16, i8 = (REFERENCE[name] * self.speed / rates[name][0] for name in ("fma_avx512_flops", "dot_bf16_flops", "dot_i8_ops"))
+        i8 = max(i8, 1 / I8_DOT_MOST)
         self.unit = {"CORE": 1.0, "FMA512": fma512, "BF16": bf16, "I8": i8, "I8_BF16": (i8 + bf16) / 2}
 
     def seconds(self, kernel, x, n_bytes):
