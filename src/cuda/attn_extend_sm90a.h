@@ -6,11 +6,10 @@
  * (1,400 cycles of a scheduler), and 64 KB of 16-bit operands, which come from L2 (pages of 8 bits: 32 KB) in as many cycles as there are products if
  * nothing waits. So everything must overlap.
  *
- * Two warpgroups multiply, 64 vectors each: S = Q K^T, Q in registers where tiles are of 64 keys at 128 dims, so that shared memory has its bandwidth for K and V; P stays in
- * registers, where the sums of S are what the next product takes, and meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of
- * the next tile is asked for before P V of this one, so that the exponentials run under both. The maximum moves only when a score passes it by 2^8. Eight more
- * warps bring the tiles (extend_load_sm90a.h), or over bf16 four, and those that multiply have their registers (extend_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of
- * a batch to the first, since they see the most keys; beside a step of decodes it finds no tasks and ends. Stored NaN and infinities need no look in the loop:
+ * Two warpgroups multiply, 64 vectors each (few rows are one's alone): S = Q K^T from shared memory; P stays in registers,
+ * where the sums of S are what the next product takes, and meets V as it lies in an NHD page, keys along K (the instructions transpose it). S of the next tile is
+ * asked for before P V of this one, so that the exponentials run under both. The maximum moves only when a score passes it by 2^8. Four more warps bring the
+ * tiles (extend_load_sm90a.h). A block has a multiprocessor for itself and takes tile after tile, from the last rows of a batch to the first, since they see the most keys; beside a step of decodes it finds no tasks and ends. Stored NaN and infinities need no look in the loop:
  * a row whose sums are no numbers although its weights are is done once more, key by key, where only what it sees counts (ext_solo; slow, and rare).
  *
  * The ladder, TFLOP/s of 32/8 x 128, 16,384 rows, bf16 and e4m3 pages (other kernels: 72, 76):
@@ -19,11 +18,17 @@
  *   four warps a side; a barrier counts the copies' ends, nobody waits for them   482, 448   with tiles of 128 keys, which spill
  *   tiles of 64 keys in rings of four, q in registers; nothing spills             474, 425
  *   16 keys of a page by one address, four instructions a copy                    480, 428
- *   four loading warps, 216 registers, tiles of 128 keys                          557, 339   bf16 has it; 8 bits want the warps
+ *   four loading warps, 216 registers, tiles of 128 keys                          557, 339
+ *   8 bits come to shared memory as they are, two tiles ahead, and become 16 there   550, 500
+ *   ends and beginnings of rows by lanes that share them (extend_rows_sm90a.h)    530, 463   scales by channel 141 to 275, of each token 278 to 359
  * Before the fourth, by leaving parts out: without loads 583, without loads and weights 721, without weights 359. With half of its rows read twice in place of
- * the others, as many copies of half the bytes, the last one's bf16 is 598: the way from L2 is a part of what it waits for. More registers alone (216, tiles of
- * 64 keys): 469. The last form at 64, 192/128 and 256 dims (32/2 heads), bf16: 380, 532, 707 (before 316, 447 and nothing); 256 dims in e4m3 377, where eight
- * bits wait for the loaders; 64 dims in e4m3 303 by it, 349 by the form that stays.
+ * the others, as many copies of half the bytes, the sixth's bf16 is 598: the way from L2 is a part of what it waits for. More registers alone (216, tiles of
+ * 64 keys): 469. The sixth at 64, 192/128 and 256 dims (32/2 heads), bf16: 380, 532, 707 (before 316, 447 and nothing).
+ *
+ * Pages of 8 bits. What fills shared memory's 128 bytes a cycle, of a tile of 128 keys and 128 dims: the products' operands 160 KB, the 16-bit rows' stores 64 KB,
+ * the 8-bit rows in and out 64 KB: 2,304 cycles, where the products take 2,048; of 64 keys and 256 dims 2,560. Stores of a lane's two chunks that met in banks cost
+ * 512 more: 256 dims 500 with them and 520 without, e4m3. Tried: q in registers with tiles of 64 keys and 128 dims (448); turning a batch of rows and asking
+ * for the next tile's in its place by turns, with 88 registers for those that load (454, 64 dims 335).
  *
  * Threads: blocks share nothing; lanes of a block meet at barriers in shared memory. */
 #ifndef OCT_CUDA_ATTN_EXTEND_SM90A_H
@@ -32,29 +37,23 @@
 #include "cuda/extend_rows_sm90a.h"
 #include "cuda/sm90a_score.h"
 
-/* Registers of a lane: of blocks with four warps a side, 512 lanes that begin with 128; of those with two, 384 that begin with 168. A block has what its lanes
- * began with, which the compiler bounds by a multiple of 8, and who asks for more waits for ever: two warpgroups of 216 leave 72 for the third, not the 80 that
- * the multiprocessor has. */
+/* Registers of a lane: blocks of 384 lanes begin with 168. A block has what its lanes began with, which the compiler bounds by a multiple of 8, and who asks
+ * for more waits for ever: two warpgroups of 216 leave 72 for the third, not the 80 that the multiprocessor has. */
 #define EXTEND_LOADS_WITH 72
-#define EXTEND_MULTIPLIES_WITH(loaders) ((loaders) == 4 ? 184u : 216u)
-#define EXTEND_ASKS_FOR(loaders) (EXTEND_LOADS_WITH * (loaders) * 64u + EXTEND_MULTIPLIES_WITH(loaders) * OCT__EXTEND_GROUPS * 128u)
-#define EXTEND_HAS(loaders) (OCT__EXTEND_LANES_OF(loaders) * (65536u / OCT__EXTEND_LANES_OF(loaders) / 8u * 8u))
-#if EXTEND_ASKS_FOR(2u) > EXTEND_HAS(2u) || EXTEND_ASKS_FOR(4u) > EXTEND_HAS(4u)
+#define EXTEND_MULTIPLIES_WITH 216
+#define EXTEND_HAS (OCT__EXTEND_LANES(128, 1) * (65536u / OCT__EXTEND_LANES(128, 1) / 8u * 8u))
+#if EXTEND_LOADS_WITH * OCT__EXTEND_LOADERS * 64u + EXTEND_MULTIPLIES_WITH * OCT__EXTEND_GROUPS * 128u > EXTEND_HAS
 #error "a block of the extend would ask for more registers than it began with"
 #endif
 
-/* S = Q K^T of a tile. Q: held, [dim_k / 16][4], or in shared memory. */
-DEV void ext_scores(const uint32_t *held, uint64_t q, uint64_t k_at, const ext_kind k, float *s)
+/* S = Q K^T of a tile. */
+DEV void ext_scores(uint64_t q, uint64_t k_at, const ext_kind k, float *s)
 {
-    if (!k.is_held) {
-        q = as_it_is_u64(q);   /* or each step's would be kept */
-    }
+    q = as_it_is_u64(q);   /* or each step's would be kept */
     UNROLL
     for (uint32_t i = 0; i < k.dim_k / 16; i++) {
         const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i / 4 * (k.keys * 128 / 16) + i % 4 * 2;
-        if (k.is_held) {   /* 128 dims, in tiles of 64 keys */
-            wg_mma_scores_64(s, held + 4 * i, b, i == 0, k.is_bf16);
-        } else if (k.keys == 64) {
+        if (k.keys == 64) {
             wg_mma_shared_64(s, a, b, i == 0, k.is_bf16);
         } else {
             wg_mma_shared_128(s, a, b, i == 0, k.is_bf16);
@@ -96,14 +95,15 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
     const oct__attn_params *p = t->p;
     const uint32_t blocks = k.keys / 8;
     const float softcap = p->softcap * LOG2_E;
-    const float *scale = (const float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->lane % 4 * 2;
+    const shared_at scale = t->base + t->at.scale + stage * OCT__EXTEND_SCALES(k.keys) + t->lane % 4 * 8;
     const uint32_t is_irregular = base < r->seen_from || (int64_t)base + k.keys > r->seen_to;
     float top[2], mul[2], grow = 1.0f;
     uint32_t moves = 0;
     if (t->has_k_scale) {
         UNROLL
         for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[8 * b]), y = SGET(scale[8 * b + 1]);
+            const u32x2 pair = shared_read_8(scale + 32 * b);
+            const float x = oct__f32_of_bits(pair.x), y = oct__f32_of_bits(pair.y);
             s[4 * b] *= x;
             s[4 * b + 1] *= y;
             s[4 * b + 2] *= x;
@@ -175,15 +175,8 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
         top[h] = max_f32(top[h], shfl_xor_f32(top[h], 2));
     }
     if (t->has_v_scale) {
-        float largest = 0.0f;
-        UNROLL
-        for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[k.keys + 8 * b]), y = SGET(scale[k.keys + 8 * b + 1]);
-            largest = max_f32(largest, oct__f32_bits_are_finite(oct__f32_to_bits(x)) ? x : 0.0f);
-            largest = max_f32(largest, oct__f32_bits_are_finite(oct__f32_to_bits(y)) ? y : 0.0f);
-        }
-        largest = max_f32(largest, shfl_xor_f32(largest, 1));
-        largest = max_f32(largest, shfl_xor_f32(largest, 2));
+        const u32x4 four = shared_read_16(scale - t->lane % 4 * 8 + 8 * k.keys);
+        const float largest = max_f32(max_f32(oct__f32_of_bits(four.x), oct__f32_of_bits(four.y)), max_f32(oct__f32_of_bits(four.z), oct__f32_of_bits(four.w)));
         if (largest > state->unit) {
             uint32_t exponent = (oct__f32_to_bits(largest) >> 23) + 1;
             exponent = exponent > 252 ? 252 : exponent;
@@ -212,7 +205,8 @@ DEV uint32_t ext_weights(const ext_block *t, const ext_rows *r, int32_t base, ui
         const float inverse = oct__f32_of_bits((254u << 23) - oct__f32_to_bits(state->unit));
         UNROLL
         for (uint32_t b = 0; b < blocks; b++) {
-            const float x = SGET(scale[k.keys + 8 * b]) * inverse, y = SGET(scale[k.keys + 8 * b + 1]) * inverse;
+            const u32x2 pair = shared_read_8(scale + 4 * k.keys + 32 * b);
+            const float x = oct__f32_of_bits(pair.x) * inverse, y = oct__f32_of_bits(pair.y) * inverse;
             s[4 * b] *= x;
             s[4 * b + 1] *= y;
             s[4 * b + 2] *= x;
@@ -293,18 +287,22 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
         ext_rows r;
         ext_state state;
         float o[128], s[64];
-        uint32_t weight[32], q[32];
+        uint32_t weight[32];
         ext_take_rows(t, ext_work(t, i), &r);
-        ext_bring_q(t, &r, k, &state);
-        if (k.is_held) {
-            UNROLL
-            for (uint32_t c = 0; c < k.dim_k / 8; c++) {
-                q[2 * c] = shared_read_4(ext_q_spot(t, k, t->lane / 4, c) + t->lane % 4 * 4);
-                q[2 * c + 1] = shared_read_4(ext_q_spot(t, k, t->lane / 4 + 8, c) + t->lane % 4 * 4);
+        if (group * 64 >= r.n_vectors) {   /* few rows are the other warpgroup's alone; the tiles are both's */
+            const uint32_t tiles = r.key0 < r.key1 ? (uint32_t)(r.key1 - 1) / k.keys - (uint32_t)r.key0 / k.keys + 1 : 0;
+            NO_UNROLL
+            for (const uint32_t end = n + tiles; n != end; n++) {
+                const uint32_t stage = n % k.stages;
+                bar_wait(ext_bar(t, 0, stage), n / k.stages & 1);
+                ext_release(t, 1, stage);
+                bar_wait(ext_bar(t, 2, stage), n / k.stages & 1);
+                ext_release(t, 3, stage);
             }
-        } else {
-            named_sync(1 + group, 128);   /* q is there */
+            continue;
         }
+        ext_bring_q(t, &r, k, &state);
+        named_sync(1 + group, 128);   /* q is there */
         UNROLL
         for (uint32_t h = 0; h < 2; h++) {
             state.m[h] = -SM90_FAR;
@@ -323,7 +321,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             uint32_t stage = n % k.stages, n_v = n;   /* of V */
             ext_take(t, 0, stage, n);
             wg_begin();
-            ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
+            ext_scores(q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
             wg_end();
             wg_wait(0);
             wg_hold_f32(s, k.keys / 2);
@@ -345,7 +343,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 wg_hold_u32(weight, k.keys / 4);
                 wg_hold_f32(o, k.dim_v / 2);
                 wg_begin();
-                ext_scores(q, q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
+                ext_scores(q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
                 wg_end();
                 ext_take(t, 2, v_stage, n_v);
                 wg_hold_u32(weight, k.keys / 4);
@@ -397,7 +395,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             wg_hold_u32(&again, 1);
             ext_take_rows(&own, ext_work(&own, again), &r);
         }
-        ext_send(&own, &r, k, &state, o);
+        ext_leave(&own, &r, k, &state, o);
         named_sync(1 + group, 128);
     }
 }
@@ -408,7 +406,7 @@ DEV void ext_blank(const ext_block *t, const ext_kind k)
     const u32x4 none = { 0, 0, 0, 0 };
     const uint32_t from = t->p->layer.k.dim == k.dim_k ? t->at.v : t->at.k, to = t->p->layer.v.dim == k.dim_v ? (from == t->at.k ? t->at.v : from) : t->at.q;
     NO_UNROLL
-    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES_OF(k.loaders) * 16) {
+    for (uint32_t at = from + tid() * 16; at < to; at += OCT__EXTEND_LANES(k.dim_k, k.is_bf16) * 16) {
         shared_write_16(t->base + at, none);
     }
     proxy_fence();
@@ -454,21 +452,17 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
             ext_load(&t, &v_side, 0, k.dim_v, k);
         }
     } else {
-        if (k.loaders == 4) {   /* a word of the instruction */
-            registers_more(184);
-        } else {
-            registers_more(216);
-        }
+        registers_more(EXTEND_MULTIPLIES_WITH);
         ext_multiply(&t, k);
     }
 }
 
 /* attn_extend_sm90a_<products>_<dims of K>_<of V> */
 #define EXTEND_KERNEL(type, is_bf16, dim_k, dim_v)                                                                                         \
-    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES(dim_k, is_bf16), 1, oct__attn_params)                              \
+    KERNEL(attn_extend_sm90a_##type##_##dim_k##_##dim_v, OCT__EXTEND_LANES(dim_k, is_bf16), 1, oct__attn_params)                               \
     {                                                                                                                                       \
-        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k, is_bf16), OCT__EXTEND_STAGES(dim_k, is_bf16),                            \
-                                OCT__EXTEND_LOADERS(dim_k, is_bf16), EXTEND_PARTS(dim_k, is_bf16), (dim_k) == 128 && !(is_bf16), is_bf16 };    \
+        const ext_kind kind = { dim_k, dim_v, OCT__EXTEND_KEYS(dim_k, is_bf16), OCT__EXTEND_STAGES(dim_k), OCT__EXTEND_LOADERS,                \
+                                EXTEND_PARTS(dim_k), OCT__EXTEND_AHEAD(dim_k, is_bf16), is_bf16 };                                           \
         SHARED_DYNAMIC(uint8_t, shared);                                                                                                    \
         ext_blocks(p, shared, kind);                                                                                                        \
     }

@@ -1,7 +1,8 @@
 /* extend_load_sm90a.h: the warpgroups of attn_extend_sm90a.h that bring the keys: from pages to 16 bits in shared memory, in the order in which the
- * matrix units read them. Four warps or two bring K and as many V, each its part of a tile's keys, at most two a lane; their lanes find the
- * pages a tile ahead. Elements of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends; those of 8 bits come to registers a
- * tile ahead of their use and become f16 (bf16 beside bf16) on their way. */
+ * matrix units read them. Two warps bring K and two V, each its part of a tile's keys, at most two a lane; their lanes find the pages a tile ahead. Elements
+ * of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends. Those of 8 bits are copied as they are, a tile or two ahead, each lane's to
+ * places of its own, from where it takes them, once its copies are there, and stores them as f16: nobody else waits for that. V of 8 bits beside K of bf16 comes to
+ * registers a tile ahead of its use and becomes bf16 on its way. */
 #ifndef OCT_CUDA_EXTEND_LOAD_SM90A_H
 #define OCT_CUDA_EXTEND_LOAD_SM90A_H
 
@@ -13,14 +14,13 @@
 #define EXTEND_HELD 32u             /* the most words of its part of a tile that a lane holds */
 
 /* Parts in which a loader's 8-bit elements come, of which it holds the first a tile ahead: what fits its registers. */
-#define EXTEND_PARTS(dim_k, is_bf16) (OCT__EXTEND_LOADERS(dim_k, is_bf16) == 4 ? 1u : (dim_k) <= 64 ? 2u : (dim_k) == 192 ? 8u : 4u)
+#define EXTEND_PARTS(dim_k) ((dim_k) <= 64 ? 2u : (dim_k) == 192 ? 8u : 4u)
 
 /* What a kernel is compiled for; every field a constant. */
 typedef struct ext_kind {
     uint32_t dim_k, dim_v, keys;
     uint32_t stages, loaders;       /* tiles of a ring; warps a side */
-    uint32_t parts;                 /* in which a loader holds its 8-bit elements */
-    uint32_t is_held;               /* q in registers; else in shared memory, for the instructions */
+    uint32_t parts, ahead;          /* in which a loader holds its 8-bit elements; or tiles of them that it has in shared memory */
     uint32_t is_bf16;               /* products of bf16; else of f16 */
 } ext_kind;
 
@@ -128,7 +128,7 @@ DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t hea
     for (uint32_t i = 0; i < 2; i++) {
         at.at[i] = 0;
         at.k_scale[i] = at.v_scale[i] = 0.0f;
-        if (s->page[i] >= 0) {
+        if (s->page[i] >= 0 && s->page[i] < layer->n_pages) {
             at.at[i] = (uint64_t)(uintptr_t)side->side->base +
                        (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, s->page[i], s->token[i], head_kv) * side->size;
             if (is_k && t->has_k_scale) {
@@ -251,6 +251,44 @@ DEV void ext_hold(const ext_block *t, const ext_side *s, const uint64_t *own, co
     }
 }
 
+/* Rows of 8 bits: to the lane's own places in shared memory, from where the same lane takes them. */
+DEV void ext_fetch(const ext_block *t, const ext_side *s, const uint64_t *own, const shared_at raw, const uint32_t dim, const ext_kind k)
+{
+    const ext_turns u = ext_turns_of(t, s, 0, 1, dim, k);
+    const uint32_t each = k.keys / k.loaders;
+    if (!ext_is_whole(t, own, k)) {
+        NO_UNROLL
+        for (uint32_t i = 0; i < each / u.rows; i++) {
+            const uint32_t row = i * u.rows;
+            const uint64_t at = warp_shuffle_u64(row < 32 ? own[0] : own[1], row % 32 + u.row);
+            if (u.is_within) {
+                async_load(raw + i * 512, (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
+            }
+        }
+    } else if (t->p->layer.page_size % 16 == 0) {   /* 16 keys are of one page, a stride apart */
+        const uint64_t stride = (uint64_t)s->side->token_stride, step = stride * u.rows, lane_off = u.row * stride + u.offset;
+        UNROLL
+        for (uint32_t run = 0; run < each / 16; run++) {
+            uint64_t at = ext_row_at(own, run * 16, 0) + lane_off;
+            if (u.is_within) {
+                UNROLL
+                for (uint32_t i = 0; i < 16 / u.rows; i++) {
+                    async_load_16(raw + (run * (16 / u.rows) + i) * 512, (const void *)(uintptr_t)at);
+                    at += step;
+                }
+            }
+        }
+    } else {
+        UNROLL
+        for (uint32_t i = 0; i < each / u.rows; i++) {
+            const uint64_t at = ext_row_at(own, i * u.rows, u.row) + u.offset;
+            if (u.is_within) {
+                async_load_16(raw + i * 512, (const void *)(uintptr_t)at);
+            }
+        }
+    }
+}
+
 /* Two f16 as two bf16: exact for every 8-bit format. */
 DEV uint32_t ext_bf16_of_f16(uint32_t pair)
 {
@@ -283,6 +321,36 @@ DEV void ext_convert(const ext_block *t, const ext_side *s, const uint32_t *held
         }
         if (u.is_within) {
             const shared_at place = ext_turn_place(&u, part * (k.keys / k.loaders / u.rows / k.parts) + i);
+            ext_write_16(place, word[0], word[1], word[2], word[3]);
+            ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
+        }
+    }
+}
+
+/* Turns at once: eight rows or more, so that others differ in places alone. */
+#define EXTEND_TURNS 4u
+
+/* What ext_fetch has brought, which this lane has waited for, to 16 bits. */
+DEV void ext_turn_16(const ext_block *t, const ext_side *s, const shared_at raw, const shared_at to, const uint32_t dtype, const uint32_t dim, const ext_kind k)
+{
+    ext_turns u = ext_turns_of(t, s, to, 1, dim, k);
+    const uint32_t second = u.chunk / 4 % 2;   /* of eight lanes that store at once four begin with their second half, or they would meet in banks */
+    u.own ^= second * 16;
+    NO_UNROLL
+    for (uint32_t first = 0; u.is_within && first < k.keys / k.loaders / u.rows; first += EXTEND_TURNS) {
+        u32x4 v[EXTEND_TURNS];
+        UNROLL
+        for (uint32_t i = 0; i < EXTEND_TURNS; i++) {
+            v[i] = shared_read_16(raw + (first + i) * 512);
+        }
+        UNROLL
+        for (uint32_t i = 0; i < EXTEND_TURNS; i++) {
+            uint32_t word[8];
+            to_16(second ? v[i].z : v[i].x, dtype, word);
+            to_16(second ? v[i].w : v[i].y, dtype, word + 2);
+            to_16(second ? v[i].x : v[i].z, dtype, word + 4);
+            to_16(second ? v[i].y : v[i].w, dtype, word + 6);
+            const shared_at place = ext_turn_place(&u, i) + first * u.rows * 128;
             ext_write_16(place, word[0], word[1], word[2], word[3]);
             ext_write_16(place ^ 16, word[4], word[5], word[6], word[7]);
         }
@@ -346,9 +414,7 @@ DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uin
         ext_copy(t, s, own, to, dim, k);
     } else if (!s->is_wide) {
         ext_gather(t, s, own, to, k);
-    } else if (k.parts == 1) {
-        ext_convert_any(t, s, held, to, 0, dim, k);
-    } else {
+    } else if (k.ahead == 0) {
         NO_UNROLL
         for (uint32_t part = 0; part < k.parts; part++) {
             if (part > 0) {
@@ -387,12 +453,122 @@ DEV void ext_announce(const ext_block *t, shared_at full, uint32_t is_copied)
     }
 }
 
+/* The lane's places in the next tile, and page ids asked for of the one after it. */
+DEV ext_place ext_step(const ext_block *t, ext_stream *s, uint32_t *head_kv, const ext_side *side, const uint32_t is_k, const ext_kind k)
+{
+    const ext_place at = ext_place_of(t, s, *head_kv, side, is_k);
+    if (s->is_found) {
+        ext_next(t, s, k);
+        ext_find(t, s, k);
+        *head_kv = s->head_kv;
+    }
+    return at;
+}
+
+/* Scales of the lane's tokens, for those who multiply. */
+DEV void ext_note(const ext_block *t, const float *k_scale, const float *v_scale, uint32_t stage, const ext_kind k)
+{
+    float *own = (float *)(t->shared + t->at.scale + stage * OCT__EXTEND_SCALES(k.keys)), *scale = own + t->warp % k.loaders * (k.keys / k.loaders) + t->lane;
+    UNROLL
+    for (uint32_t i = 0; i < k.keys / k.loaders; i += 32) {
+        if (t->lane < k.keys / k.loaders) {
+            SPUT(scale[i], k_scale[i / 32]);
+            SPUT(scale[k.keys + i], v_scale[i / 32]);
+        }
+    }
+    if (t->has_v_scale) {
+        float largest = 0.0f;
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            largest = max_f32(largest, oct__f32_bits_are_finite(oct__f32_to_bits(v_scale[i])) ? v_scale[i] : 0.0f);
+        }
+        largest = warp_max_f32(largest);
+        if (t->lane < 4 / k.loaders) {
+            SPUT(own[2 * k.keys + t->warp % k.loaders * (4 / k.loaders) + t->lane], largest);
+        }
+    }
+}
+
+DEV void ext_turn_any(const ext_block *t, const ext_side *s, const shared_at raw, const shared_at to, const uint32_t dim, const ext_kind k)
+{
+    if (s->side->dtype == OCT_DTYPE_E4M3FN) {
+        ext_turn_16(t, s, raw, to, OCT_DTYPE_E4M3FN, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_I8) {
+        ext_turn_16(t, s, raw, to, OCT_DTYPE_I8, dim, k);
+    } else if (s->side->dtype == OCT_DTYPE_E5M2) {
+        ext_turn_16(t, s, raw, to, OCT_DTYPE_E5M2, dim, k);
+    } else {
+        ext_turn_16(t, s, raw, to, OCT_DTYPE_E4M3FNUZ, dim, k);
+    }
+}
+
+/* A warp's work: one side in 8 bits, some tiles ahead in shared memory. */
+DEV void ext_load_ahead(const ext_block *t, const ext_side *side, const uint32_t is_k, const uint32_t dim, const ext_kind k)
+{
+    const uint32_t has_scales = is_k && (t->has_k_scale | t->has_v_scale), each = k.keys / k.loaders, raw_tile = k.keys * OCT__EXTEND_RAW_ROW(dim);
+    const shared_at raw = t->base + t->at.raw + (is_k ? 0 : k.ahead * k.keys * OCT__EXTEND_RAW_ROW(k.dim_k)) +
+                          t->warp % k.loaders * (each * OCT__EXTEND_RAW_ROW(dim)) + t->lane * 16;
+    float k_scale[2][2], v_scale[2][2];   /* of the tiles ahead */
+    ext_stream s;
+    uint32_t n_tiles = 0;
+    s.work = (uint32_t)block_id();
+    s.base = s.first = s.key0 = s.key1 = 0;
+    s.head_kv = 0;
+    s.pages = 0;
+    s.token[0] = s.token[1] = 0;
+    ext_open(t, &s, k);
+    ext_find(t, &s, k);
+    uint32_t head_kv = s.head_kv;
+    UNROLL
+    for (uint32_t a = 0; a < k.ahead; a++) {
+        const ext_place at = ext_step(t, &s, &head_kv, side, is_k, k);
+        if (at.is_found) {
+            ext_fetch(t, side, at.at, raw + a * raw_tile, dim, k);
+            n_tiles++;
+        }
+        async_commit();
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            k_scale[a][i] = at.k_scale[i];
+            v_scale[a][i] = at.v_scale[i];
+        }
+    }
+    NO_UNROLL
+    for (uint32_t n = 0; n < n_tiles; n++) {
+        const uint32_t stage = n % k.stages, slot = n % k.ahead;
+        bar_wait(ext_bar(t, is_k ? 1 : 3, stage), (n / k.stages & 1) ^ 1);
+        if (has_scales) {
+            ext_note(t, k_scale[0], v_scale[0], stage, k);
+        }
+        async_wait(k.ahead - 1);
+        ext_turn_any(t, side, raw + slot * raw_tile, side->ring + stage * (k.keys * dim * 2), dim, k);
+        ext_announce(t, ext_bar(t, is_k ? 0 : 2, stage), 0);
+        const ext_place at = ext_step(t, &s, &head_kv, side, is_k, k);
+        if (at.is_found) {
+            ext_fetch(t, side, at.at, raw + slot * raw_tile, dim, k);
+            n_tiles++;
+        }
+        async_commit();
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            k_scale[0][i] = k_scale[k.ahead - 1][i];
+            v_scale[0][i] = v_scale[k.ahead - 1][i];
+            k_scale[k.ahead - 1][i] = at.k_scale[i];
+            v_scale[k.ahead - 1][i] = at.v_scale[i];
+        }
+    }
+}
+
 /* A warp's work: one side. */
 DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k, const uint32_t dim, const ext_kind k)
 {
+    if (k.ahead > 0 && side->is_wide && side->size == 1) {
+        ext_load_ahead(t, side, is_k, dim, k);
+        return;
+    }
     ext_stream s;
     uint32_t held[EXTEND_HELD], head_kv;
-    const uint32_t holds = side->is_wide && side->size == 1, is_copied = ext_is_copied(side), has_scales = is_k && (t->has_k_scale | t->has_v_scale);
+    const uint32_t holds = k.ahead == 0 && side->is_wide && side->size == 1, is_copied = ext_is_copied(side), has_scales = is_k && (t->has_k_scale | t->has_v_scale);
     s.work = (uint32_t)block_id();
     s.base = s.first = s.key0 = s.key1 = 0;
     s.head_kv = 0;
@@ -401,12 +577,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
     ext_open(t, &s, k);
     ext_find(t, &s, k);
     head_kv = s.head_kv;
-    ext_place at = ext_place_of(t, &s, head_kv, side, is_k);
-    if (s.is_found) {
-        ext_next(t, &s, k);
-        ext_find(t, &s, k);
-        head_kv = s.head_kv;
-    }
+    ext_place at = ext_step(t, &s, &head_kv, side, is_k, k);
     if (holds) {
         ext_hold(t, side, at.at, 0, dim, k, held);
     }
@@ -416,23 +587,11 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
         const uint32_t stage = n % k.stages, parity = (n / k.stages & 1) ^ 1;
         bar_wait(ext_bar(t, is_k ? 1 : 3, stage), parity);
         if (has_scales) {
-            float *scale = (float *)(t->shared + t->at.scale) + stage * 2 * k.keys + t->warp % k.loaders * (k.keys / k.loaders) + t->lane;
-            UNROLL
-            for (uint32_t i = 0; i < k.keys / k.loaders; i += 32) {
-                if (t->lane < k.keys / k.loaders) {
-                    SPUT(scale[i], at.k_scale[i / 32]);
-                    SPUT(scale[k.keys + i], at.v_scale[i / 32]);
-                }
-            }
+            ext_note(t, at.k_scale, at.v_scale, stage, k);
         }
         ext_put(t, side, at.at, held, side->ring + stage * (k.keys * dim * 2), dim, k);
         ext_announce(t, ext_bar(t, is_k ? 0 : 2, stage), is_copied);
-        at = ext_place_of(t, &s, head_kv, side, is_k);
-        if (s.is_found) {
-            ext_next(t, &s, k);
-            ext_find(t, &s, k);
-            head_kv = s.head_kv;
-        }
+        at = ext_step(t, &s, &head_kv, side, is_k, k);
         if (holds) {
             ext_hold(t, side, at.at, 0, dim, k, held);
         }

@@ -104,7 +104,8 @@ typedef struct shape {
     uint32_t heads_q, heads, dim_k, dim_v;
     int n, rows, keys, page;     /* sequences; rows of each; keys of each, the rows included */
     uint32_t dtype, layout;
-    int features;                /* 1: window, 2: sinks, 4: soft cap, 8: lse, 16: scales of each token, 32: near-equal weights and V of mean 0.5, 64: q of e4m3 */
+    int features;                /* 1: window, 2: sinks, 4: soft cap, 8: lse, 16: scales of each token, 32: near-equal weights and V of mean 0.5, 64: q of e4m3,
+                                  * 128: scales of each channel, 256: K rotated */
 } shape;
 
 #define E4M3 OCT_DTYPE_E4M3FN
@@ -143,6 +144,15 @@ static const shape shapes[] = {
     { "32/8x128 1x16384 e4m3 window 1024", 32, 8, 128, 128, 1, 16384, 16384, 16, E4M3, NHD, 1 },
     { "32/8x128 1x16384 e4m3 pages of 1", 32, 8, 128, 128, 1, 16384, 16384, 1, E4M3, NHD, 0 },
     { "32/8x128 1x16384 e4m3 HND", 32, 8, 128, 128, 1, 16384, 16384, 16, E4M3, OCT_LAYOUT_HND, 0 },
+    { "2/1x128 8x32 after 32736 e4m3", 2, 1, 128, 128, 8, 32, 32768, 16, E4M3, NHD, 0 },
+    { "2/1x128 8x32 after 32736 bf16", 2, 1, 128, 128, 8, 32, 32768, 16, OCT_DTYPE_BF16, NHD, 0 },
+    { "32/8x128 1x5 after 32763 bf16", 32, 8, 128, 128, 1, 5, 32768, 16, OCT_DTYPE_BF16, NHD, 0 },
+    { "24/8x64 64x17 after 111 e4m3 channels", 24, 8, 64, 64, 64, 17, 128, 1, E4M3, NHD, 128 },
+    { "24/8x64 64x17 after 111 bf16", 24, 8, 64, 64, 64, 17, 128, 1, OCT_DTYPE_BF16, NHD, 0 },
+    { "32/8x128 8x2048 e4m3 channels", 32, 8, 128, 128, 8, 2048, 2048, 16, E4M3, NHD, 128 },
+    { "32/8x128 8x2048 i8 tokens, K rotated", 32, 8, 128, 128, 8, 2048, 2048, 16, OCT_DTYPE_I8, NHD, 272 },
+    { "8/2x192 64x64 after 2936 i8 tokens, K rotated", 8, 2, 192, 192, 64, 64, 3000, 64, OCT_DTYPE_I8, NHD, 272 },
+    { "8/2x192 64x64 after 2936 bf16", 8, 2, 192, 192, 64, 64, 3000, 64, OCT_DTYPE_BF16, NHD, 0 },
     { "28/4x128 1x16384 bf16", 28, 4, 128, 128, 1, 16384, 16384, 16, OCT_DTYPE_BF16, NHD, 0 },
     { "32/8x80 1x16384 e4m3", 32, 8, 80, 80, 1, 16384, 16384, 16, E4M3, NHD, 0 },
     { "32/8x96 1x16384 bf16", 32, 8, 96, 96, 1, 16384, 16384, 16, OCT_DTYPE_BF16, NHD, 0 },
@@ -248,7 +258,7 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats, uns
 {
     job j[2];
     const uint32_t size = s->dtype >= OCT_DTYPE_E4M3FN ? 1 : 2;
-    const int is_token = s->features & 16, most = (s->keys + s->page - 1) / s->page;
+    const int is_token = s->features & 16, is_channel = s->features & 128, most = (s->keys + s->page - 1) / s->page;
     int32_t *lens = calloc((size_t)s->n, sizeof *lens), *rows = calloc((size_t)s->n + 1, sizeof *rows);
     const int64_t n_pages = (int64_t)s->n * most;
     int32_t *table = calloc((size_t)n_pages, sizeof *table);
@@ -307,8 +317,9 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats, uns
     kv->page_size = (uint32_t)s->page;
     kv->layout = s->layout;
     kv->k.dtype = kv->v.dtype = s->dtype;
-    kv->k.scale_mode = kv->v.scale_mode = is_token ? OCT_SCALE_TOKEN_HEAD : size == 1 ? OCT_SCALE_LAYER : OCT_SCALE_NONE;
+    kv->k.scale_mode = kv->v.scale_mode = is_token ? OCT_SCALE_TOKEN_HEAD : is_channel ? OCT_SCALE_CHANNEL : size == 1 ? OCT_SCALE_LAYER : OCT_SCALE_NONE;
     kv->k.scale_dtype = kv->v.scale_dtype = is_token ? OCT_DTYPE_F32 : 0;
+    kv->k.rotated = (s->features & 256) != 0;
     spec->heads_q = s->heads_q;
     spec->q_dtype = q_is_8bit ? OCT_DTYPE_E4M3FN : OCT_DTYPE_BF16;
     spec->products = products;
@@ -332,7 +343,14 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats, uns
     layer->k_scale_page_stride = layer->v_scale_page_stride = (int64_t)s->page * s->heads;
     if (is_token)
         layer->k_token_scale = pointer(scale_at[0]), layer->v_token_scale = pointer(scale_at[1]);
-    else if (size == 1)
+    else if (is_channel) {
+        const size_t n_channels = row_k > row_v ? row_k : row_v;
+        float *channels = malloc(n_channels * sizeof *channels);
+        for (size_t i = 0; i < n_channels; i++)
+            channels[i] = scale * (float)(1 + i % 3) / 2;
+        layer->k_scale = layer->v_scale = pointer(upload(channels, n_channels * sizeof *channels));
+        free(channels);
+    } else if (size == 1)
         layer->k_scale = layer->v_scale = pointer(upload(&scale, sizeof scale));
     oct_attn_args *args = &j[0].args;
     args->struct_size = sizeof *args;
