@@ -125,13 +125,7 @@ void app_table_markdown(const app_table *table, app_text *text)
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t c = 0; c < table->n_columns; c++) {
             app_text_add(text, "| ");
-            for (const char *at = table->cells[r * table->n_columns + c]; *at != '\0'; at++) {
-                /* What would end the cell, the row, or begin HTML. */
-                if (*at == '|' || *at == '<' || *at == '`' || *at == '*' || *at == '_') {
-                    app_text_add(text, "\\");
-                }
-                app_text_add(text, "%c", *at == '\n' ? ' ' : *at);
-            }
+            app_text_add_markdown(text, table->cells[r * table->n_columns + c]);
             app_text_add(text, " ");
         }
         app_text_add(text, "|\n");

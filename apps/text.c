@@ -85,6 +85,37 @@ void app_text_add_number(app_text *text, double value, int digits)
     app_text_add_bytes(text, bytes, number.length);
 }
 
+/* Of the marks that turn the direction of writing: the number of the one that begins here, else 0. */
+static unsigned turning_mark(const unsigned char *s)
+{
+    const unsigned code = s[0] == 0xd8 && s[1] == 0x9c ? 0x061c : s[0] == 0xe2 && (s[1] == 0x80 || s[1] == 0x81) && s[2] >= 0x80 && s[2] < 0xc0 ? 0x2000u + (s[1] & 1u) * 64 + (s[2] & 63u) : 0;
+    const bool turns = code == 0x061c || code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+    return turns ? code : 0;
+}
+
+/* What ends a cell, begins HTML, code, emphasis, a character's name, or makes a link of brackets. */
+static bool is_markup(const char *s) { return strchr("\\|<`*_&~", *s) != NULL || (*s == ']' && (s[1] == '(' || s[1] == '[')); }
+
+static void add_line(app_text *text, const char *string, bool escaped)
+{
+    for (const char *at = string != NULL ? string : ""; *at != '\0'; at++) {
+        const unsigned mark = turning_mark((const unsigned char *)at);
+        if (mark != 0) {
+            app_text_add(text, "[U+%04X]", mark);
+            at += mark < 0x800 ? 1 : 2;
+            continue;
+        }
+        if (escaped && is_markup(at)) {
+            app_text_add_bytes(text, "\\", 1);
+        }
+        app_text_add_bytes(text, *at == '\n' || *at == '\r' || *at == '\t' ? " " : at, 1);
+    }
+}
+
+void app_text_add_markdown(app_text *text, const char *string) { add_line(text, string, true); }
+
+void app_text_add_line(app_text *text, const char *string) { add_line(text, string, false); }
+
 size_t app_text_columns(const char *string)
 {
     size_t n = 0;

@@ -20,9 +20,14 @@ static void end_table(app_table *table, app_text *text)
 static void add_head(const eval_result *r, app_text *text)
 {
     const eval_provenance *const p = &r->provenance;
-    app_text_add(text, "# What 8 bits do to %s\n\n", p->model_name[0] != '\0' ? p->model_name : p->model_file);
-    app_text_add(text, "%s: %s, %u layers, %u query and %u KV heads of %u, context %u", p->model_file, p->architecture, p->n_layers, p->n_heads, p->n_heads_kv, p->head_dim,
-                 p->n_ctx_train);
+    /* Names come from the model's file. */
+    app_text_add(text, "# What 8 bits do to ");
+    app_text_add_markdown(text, p->model_name[0] != '\0' ? p->model_name : p->model_file);
+    app_text_add(text, "\n\n");
+    app_text_add_markdown(text, p->model_file);
+    app_text_add(text, ": ");
+    app_text_add_markdown(text, p->architecture);
+    app_text_add(text, ", %u layers, %u query and %u KV heads of %u, context %u", p->n_layers, p->n_heads, p->n_heads_kv, p->head_dim, p->n_ctx_train);
     if (p->n_layers_window > 0) {
         app_text_add(text, ", %u layers see a window of %u", p->n_layers_window, p->window_tokens);
     }
@@ -33,7 +38,9 @@ static void add_head(const eval_result *r, app_text *text)
     }
     app_text_add(text, ".\n\n");
     if (p->command != NULL) {
-        app_text_add(text, "    %s\n\n", p->command);
+        app_text_add(text, "    ");
+        app_text_add_line(text, p->command);   /* a line of code: a second one would be none */
+        app_text_add(text, "\n\n");
     }
     if (!r->complete) {
         app_text_add(text, "**This evaluation is not complete.**\n\n");
@@ -171,14 +178,16 @@ static void add_floor(const eval_result *r, const eval_pass *pass, app_text *tex
     for (uint32_t f = 1; f < r->n_formats; f++) {
         const eval_spread *const kl = &pass->texts[0].quality[f].kl;
         app_text_add(text, "%s %s: %s", f == 1 ? "" : ";", r->formats[f].label,
-                     kl->mean_interval.low > floor->kl ? "above it" : kl->mean_interval.high < floor->kl ? "below it" : "not distinguishable from it");
+                     isnan(kl->mean) ? "not a number" : kl->mean_interval.low > floor->kl ? "above it" : kl->mean_interval.high < floor->kl ? "below it" : "not distinguishable from it");
     }
     app_text_add(text, ".\n\n");
 }
 
 static void add_text_level(const eval_result *r, const eval_text *t, app_text *text)
 {
-    app_text_add(text, "### '%s': %llu tokens, in sequences of %u\n\n", t->name, (unsigned long long)t->n_done, t->chunk_tokens);
+    app_text_add(text, "### '");
+    app_text_add_markdown(text, t->name);
+    app_text_add(text, "': %llu tokens, in sequences of %u\n\n", (unsigned long long)t->n_done, t->chunk_tokens);
     add_quality_table(r, t, text);
     if (r->n_formats < 2) {
         return;
@@ -274,7 +283,9 @@ static void add_task(const eval_result *r, const eval_task *t, app_text *text)
     app_table table = { 0 };
     app_text_add(text, "#### %s\n\n", t->title);
     if (t->skipped != NULL) {
-        app_text_add(text, "Not run: %s\n\n", t->skipped);
+        app_text_add(text, "Not run: ");
+        app_text_add_markdown(text, t->skipped);
+        app_text_add(text, "\n\n");
         return;
     }
     app_text_add(text, "%u items; %s", t->n_items, t->how);

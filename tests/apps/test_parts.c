@@ -157,6 +157,24 @@ static void test_table(void **unused)
     app_table_free(&table);
 }
 
+/* Foreign texts stay texts: no cell ends, no link, HTML, emphasis, character's name or turned line comes of them. */
+static void test_markdown(void **unused)
+{
+    (void)unused;
+    app_text text = { 0 };
+    app_text_add_markdown(&text, "a\\|b <script> `c` _d_ ~~e~~ &lt; [x](y) ![z][w] [0.1, 0.2]\r\n\t");
+    assert_string_equal(text.bytes, "a\\\\\\|b \\<script> \\`c\\` \\_d\\_ \\~\\~e\\~\\~ \\&lt; [x\\](y) ![z\\][w] [0.1, 0.2]   ");
+    app_text_free(&text);
+    app_text_add_markdown(&text, "\u202e\u2066\u200f\u061c\u2013\u202f\u2070");
+    assert_string_equal(text.bytes, "[U+202E][U+2066][U+200F][U+061C]\u2013\u202f\u2070");
+    app_text_free(&text);
+    app_text_add_markdown(&text, "\xe2\x80");   /* cut off */
+    app_text_add_line(&text, "<b>\n");
+    app_text_add_line(&text, NULL);
+    assert_string_equal(text.bytes, "\xe2\x80<b> ");
+    app_text_free(&text);
+}
+
 static void test_json(void **unused)
 {
     (void)unused;
@@ -206,7 +224,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divergence), cmocka_unit_test(test_own_row_and_ties), cmocka_unit_test(test_chronicle),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_json),             cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_markdown),
+        cmocka_unit_test(test_json),             cmocka_unit_test(test_formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
