@@ -16,6 +16,12 @@ int app_output_finish(int code);
  * feeds and tabs, become U+FFFD. Returns the exit code; messages are out. */
 int app_output_report(const app_text *report, const char *path);
 
+/* IO_ERROR unless a file can be written there: asked before long work, not behind it. Leaves no file; a pipe or device passes. */
+oct_status app_output_check(const char *path, oct_error *error);
+
+/* Whether two paths lead to one file, which need not be there yet. */
+bool app_output_is_same(const char *a, const char *b);
+
 /* "octavo: <message>" on standard error. Returns 1. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))

@@ -60,6 +60,8 @@ typedef struct session {
     app_progress progress;
     double file_floor;              /* NAN: not measured */
     advise_candidate *chosen;
+    bool is_written;                /* the file of the choice */
+    oct_error file_error;           /* why it is not */
 } session;
 
 /* ---- the run ------------------------------------------------------------------------------------------------------------------------------- */
@@ -164,7 +166,8 @@ static oct_status advise_all(session *s, oct_error *error)
         octe_scales scales;
         status = advise_scales(&s->advise, s->chosen, &scales, error);
         if (status == OCT_OK) {
-            status = octe_scales_write(&scales, 1, s->options.output, error);
+            /* What was found out in minutes is reported all the same. */
+            s->is_written = octe_scales_write(&scales, 1, s->options.output, &s->file_error) == OCT_OK;
             octe_scales_free(&scales);
         }
     }
@@ -215,7 +218,10 @@ static void add_for_people(session *s, bool markdown, app_text *text)
     advise_candidate *all[ADVISE_MAX_CANDIDATES + 1];
     const uint32_t n = sorted(s, all);
     app_table *const table = calloc(1, sizeof(*table));
-    app_text_add(text, "%s%s: ", markdown ? "# " : "", octe_model_info_get(s->model)->name);
+    const char *const name = octe_model_info_get(s->model)->name;
+    app_text_add(text, "%s", markdown ? "# " : "");
+    (markdown ? app_text_add_markdown : app_text_add_line)(text, name);
+    app_text_add(text, ": ");
     add_target(s, text);
     app_text_add(text, "\n\n");
     if (s->chosen == NULL) {
@@ -263,7 +269,7 @@ static void add_for_people(session *s, bool markdown, app_text *text)
     }
     app_table_free(table);
     free(table);
-    if (s->options.output != NULL && s->chosen != NULL) {
+    if (s->is_written) {
         app_text_add(text, "\n%s has its scales and formats: octavo run --kv-scales %s\n", s->options.output, s->options.output);
     }
 }
@@ -321,7 +327,7 @@ static void add_json(session *s, app_text *text)
     app_text_add(text, ", \"chosen\": ");
     app_text_add_json(text, s->chosen != NULL ? s->chosen->name : NULL);
     app_text_add(text, ", \"file\": ");
-    app_text_add_json(text, s->chosen != NULL ? s->options.output : NULL);
+    app_text_add_json(text, s->is_written ? s->options.output : NULL);
     app_text_add(text, ", \"candidates\": [");
     for (uint32_t i = 0; i < n; i++) {
         app_text_add(text, "%s\n  ", i > 0 ? "," : "");
@@ -338,8 +344,12 @@ static int deliver(session *s)
     } else {
         add_for_people(s, strcmp(s->options.form, "md") == 0, &text);
     }
-    const int code = app_output_report(&text, s->options.report);
+    int code = app_output_report(&text, s->options.report);
     app_text_free(&text);
+    if (s->file_error.status != OCT_OK) {
+        (void)app_output_error(&s->file_error);
+        code = APP_FAILED;
+    }
     return code == APP_OK && s->chosen == NULL ? app_output_fail("no candidate meets the target; the report says what each is short of") : code;
 }
 
@@ -373,6 +383,24 @@ static bool read_options(const app_command *command, int argc, char **argv, sess
     return *code == APP_OK;
 }
 
+/* Before the work: what is written can be, and takes no other file's place. */
+static oct_status check_outputs(const advise_options *o, oct_error *error)
+{
+    const char *const written[] = { o->output, o->report }, *const others[] = { o->model, o->text, o->report };
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; written[i] != NULL && j < 3 - i; j++) {
+            if (others[j] != NULL && app_output_is_same(written[i], others[j])) {
+                return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s '%s' would take the place of another file of the command", i == 0 ? "--output" : "--report", written[i]);
+            }
+        }
+        const oct_status status = written[i] != NULL ? app_output_check(written[i], error) : OCT_OK;
+        if (status != OCT_OK) {
+            return status;
+        }
+    }
+    return OCT_OK;
+}
+
 static int run(const app_command *command, int argc, char **argv)
 {
     session *const s = calloc(1, sizeof(*s));
@@ -382,7 +410,11 @@ static int run(const app_command *command, int argc, char **argv)
     int code;
     if (read_options(command, argc, argv, s, &code)) {
         oct_error error = OCT_ERROR_INIT;
-        const oct_status status = advise_all(s, &error);
+        s->file_error = (oct_error)OCT_ERROR_INIT;
+        oct_status status = check_outputs(&s->options, &error);
+        if (status == OCT_OK) {
+            status = advise_all(s, &error);
+        }
         if (status == OCT_OK) {
             code = deliver(s);
         } else {

@@ -172,7 +172,11 @@ static void explain_choice(advise *a, const advise_candidate *chosen)
             (void)snprintf(c->why, sizeof(c->why), "no target to meet");
         } else if (a->target.max_kl <= 0 && a->target.machine == NULL) {
             const bool apart = chosen->kl_interval.high < c->kl_interval.low;
-            (void)snprintf(c->why, sizeof(c->why), "loses %.2g times as much%s", c->kl / chosen->kl, apart ? "" : "; the intervals overlap");
+            if (chosen->kl > 0) {
+                (void)snprintf(c->why, sizeof(c->why), "loses %.2g times as much%s", c->kl / chosen->kl, apart ? "" : "; the intervals overlap");
+            } else {
+                (void)snprintf(c->why, sizeof(c->why), "loses %.2e, the choice nothing", c->kl);
+            }
         } else if (a->target.machine != NULL && c->seconds > chosen->seconds * 1.001) {
             (void)snprintf(c->why, sizeof(c->why), "a decode takes %.2f times as long on %s (predicted)", c->seconds / chosen->seconds, a->target.machine);
         } else if (c->bytes_per_token > chosen->bytes_per_token) {

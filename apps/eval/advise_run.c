@@ -88,7 +88,7 @@ oct_status advise_begin(advise *a, oct_error *error)
     octe_engine *engine = NULL;
     const float *logits;
     const size_t n = (size_t)a->n_judged * octe_model_info_get(a->model)->n_vocab;
-    octe_kv_capacity capacity;
+    octe_kv_capacity capacity = { 0 };
     a->base = (advise_candidate){ .name = "f16", .share = 1, .same_top = 1, .seconds = (double)NAN, .meets = true };
     a->base.format.k.dtype = a->base.format.v.dtype = OCT_DTYPE_F16;
     (void)snprintf(a->base.format.name, sizeof(a->base.format.name), "f16");
@@ -191,7 +191,7 @@ static bool meets(const advise *a, const advise_candidate *c)
 
 static oct_status weigh(advise *a, advise_candidate *c, oct_error *error)
 {
-    octe_kv_capacity capacity;
+    octe_kv_capacity capacity = { 0 };
     const octe_kv_config kv = advise_config(a, c);
     const oct_status status = octe_kv_capacity_get(a->model, &kv, &capacity, error);
     c->bytes_per_token = capacity.bytes_per_token;

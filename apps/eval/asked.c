@@ -1,12 +1,9 @@
 /* asked.c: what an evaluation is asked to do, from its options; see session.h. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "apps/eval/session.h"
+#include "apps/output.h"
 #include "host/error.h"
 
 static const char where[] = "octavo eval";
@@ -124,21 +121,30 @@ const char *eval_form_of(const char *path)
     return NULL;
 }
 
-/* A file that is there must open; one that is not must be possible to make, and is taken away again. */
-static oct_status check_output(const char *path, oct_error *error)
+/* What is written must not be what is read, nor another of what is written: the later would take the place of the earlier. */
+static oct_status check_apart(const eval_options *o, oct_error *error)
 {
-    struct stat about;
-    const bool exists = stat(path, &about) == 0;
-    if (exists && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
-        return OCT_OK;   /* a pipe: opening it may wait */
+    struct { const char *path, *what; bool is_written; } files[2 * APP_TEXTS_MAX + 4];
+    uint32_t n = 0;
+    files[n].path = o->model, files[n].what = "--model", files[n++].is_written = false;
+    for (uint32_t i = 0; i < o->texts.n; i++) {
+        files[n].path = o->texts.item[i], files[n].what = "--file", files[n++].is_written = false;
     }
-    const int file = exists ? open(path, O_WRONLY | O_CLOEXEC) : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) {
-        return oct__error_set(error, OCT_IO_ERROR, where, "%s cannot be written: %s", path, strerror(errno));
+    for (uint32_t i = 0; i < o->saves.n; i++) {
+        files[n].path = o->saves.item[i], files[n].what = "--save", files[n++].is_written = true;
     }
-    (void)close(file);
-    if (!exists) {
-        (void)unlink(path);
+    if (o->output != NULL) {
+        files[n].path = o->output, files[n].what = "--output", files[n++].is_written = true;
+    }
+    if (o->partial != NULL && strcmp(o->partial, "none") != 0) {
+        files[n].path = o->partial, files[n].what = "--partial", files[n++].is_written = true;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if ((files[i].is_written || files[j].is_written) && app_output_is_same(files[i].path, files[j].path)) {
+                return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s and %s are both '%s'; nothing would be left of one of them", files[j].what, files[i].what, files[i].path);
+            }
+        }
     }
     return OCT_OK;
 }
@@ -146,12 +152,15 @@ static oct_status check_output(const char *path, oct_error *error)
 oct_status eval_session_check_outputs(const eval_session *s, oct_error *error)
 {
     const eval_options *const o = &s->options;
-    oct_status status = o->output != NULL ? check_output(o->output, error) : OCT_OK;
+    oct_status status = check_apart(o, error);
+    if (status == OCT_OK && o->output != NULL) {
+        status = app_output_check(o->output, error);
+    }
     for (uint32_t i = 0; i < o->saves.n && status == OCT_OK; i++) {
-        status = check_output(o->saves.item[i], error);
+        status = app_output_check(o->saves.item[i], error);
     }
     if (status == OCT_OK && o->partial != NULL && strcmp(o->partial, "none") != 0) {
-        status = check_output(o->partial, error);
+        status = app_output_check(o->partial, error);
     }
     return status;
 }

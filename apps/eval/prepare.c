@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "apps/chronicle.h"
+#include "apps/eval/inside.h"
 #include "apps/eval/session.h"
 #include "apps/machine_name.h"
 #include "apps/sum.h"
@@ -54,6 +55,9 @@ static oct_status open_texts(eval_session *s, uint32_t context, oct_error *error
         source->tokens = tokens;
         source->chunk_tokens = o->chunk_tokens < context ? o->chunk_tokens : context;
         source->bos = octe_vocab_adds_bos(s->vocab) ? octe_vocab_bos(s->vocab) : -1;
+        if (status == OCT_OK && source->chunk_tokens < 2) {
+            status = oct__error_set(error, OCT_UNSUPPORTED, where, "the model's context of %u token is too short: nothing stands before a token in it", context);
+        }
     }
     return status;
 }
@@ -213,6 +217,36 @@ static oct_status prepare_pass(eval_session *s, eval_pass *pass, oct_error *erro
     return status;
 }
 
+/* What is an index in what was read is one. */
+static bool inside_fits(const eval_session *s, const eval_inside *in)
+{
+    bool fits = true;
+    for (uint32_t i = 0; in != NULL && i < in->n_formats; i++) {
+        fits &= in->formats[i].format < s->n_formats;
+    }
+    for (uint32_t i = 0; in != NULL && i < in->n_sensitivities; i++) {
+        fits &= in->sensitivities[i].format < s->n_formats;
+    }
+    for (uint32_t i = 0; in != NULL && i < in->n_findings; i++) {
+        fits &= in->findings[i].format < s->n_formats;
+    }
+    return fits;
+}
+
+static bool text_fits(const eval_session *s, const eval_source *source, const eval_text *text)
+{
+    const uint32_t n_vocab = octe_model_info_get(s->model)->n_vocab, per_sequence = source->chunk_tokens - 1;
+    bool fits = true;
+    for (uint64_t i = 0; i < text->n_done; i++) {
+        fits &= text->positions[i] == i % per_sequence + 1;
+        for (uint32_t f = 0; f < s->n_formats; f++) {
+            const int32_t top = eval_text_tokens(text, f)[i].top;
+            fits &= top >= 0 && (uint32_t)top < n_vocab;
+        }
+    }
+    return fits;
+}
+
 /* What was read has the shape that this run fills: the checksum says that it is whole, not that this program wrote it. */
 static bool pass_fits(const eval_session *s, const eval_pass *read, const eval_pass *own)
 {
@@ -220,7 +254,8 @@ static bool pass_fits(const eval_session *s, const eval_pass *read, const eval_p
                 read->is_f32 == own->is_f32 && (read->greedy.n_prompts == 0 || (read->greedy.first_different != NULL && read->greedy.summary != NULL));
     for (uint32_t i = 0; fits && i < own->n_texts; i++) {
         const eval_text *const a = &read->texts[i], *const b = &own->texts[i];
-        fits = a->n_tokens == b->n_tokens && a->n_done <= a->n_tokens && a->tokens != NULL && a->positions != NULL && a->quality != NULL && (a->noise != NULL) == (b->noise != NULL);
+        fits = a->n_tokens == b->n_tokens && a->n_done <= a->n_tokens && a->tokens != NULL && a->positions != NULL && a->quality != NULL && (a->noise != NULL) == (b->noise != NULL) &&
+               text_fits(s, &s->sources[i], a);
     }
     for (uint32_t i = 0; fits && i < own->n_tasks; i++) {
         const eval_task *const a = &read->tasks[i], *const b = &own->tasks[i];
@@ -229,7 +264,7 @@ static bool pass_fits(const eval_session *s, const eval_pass *read, const eval_p
             fits &= a->n_done[f] <= a->n_items;
         }
     }
-    return fits;
+    return fits && inside_fits(s, read->inside);
 }
 
 oct_status eval_session_prepare(eval_session *s, oct_error *error)

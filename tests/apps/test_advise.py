@@ -96,3 +96,11 @@ def test_wrong_words(octavo, tiny, tmp_path):
     assert "--candidates" in octavo("advise", "-m", tiny, "--max-kl", "1", "--candidates", "q5", check=2).err
     assert "can't be chosen" in octavo("advise", "-m", tiny, "--max-kl", "1", "--candidates", "llama:f16", check=2).err
     assert "/no/such/folder" in octavo("advise", "-m", tiny, "--max-kl", "50", "--tokens", "64", "--candidates", "i8", "-t", "1", "-o", "/no/such/folder/a.json", check=1).err
+    # Outputs are looked at before the work, and take nobody's place.
+    assert "would take the place" in octavo("advise", "-m", tiny, "--max-kl", "50", "-o", tmp_path / "a.json", "--report", tmp_path / "." / "a.json", check=2).err
+    assert "would take the place" in octavo("advise", "-m", tiny, "--max-kl", "50", "-o", tiny, check=2).err
+
+
+def test_beside_a_choice_that_loses_nothing(octavo, tiny):
+    said = octavo("advise", "-m", tiny, "--max-bytes", "1.2", "--tokens", "32", "--weights", "file", "--candidates", "f16,f16/i8", "-t", "1").out
+    assert "> f16" in said and "the choice nothing" in said and " inf " not in said and "nan" not in said

@@ -238,6 +238,16 @@ def test_an_interrupted_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path
     # Nor does anybody with a damaged one.
     partial.write_bytes(head[:-9] + b"7" + head[-8:])
     assert "damaged" in evaluate(*arguments, "--partial", partial, check=1).err
+    # Nor with one whose checksum is right, but whose numbers would be indices of nothing.
+    for place, wrong in (("tokens", [0, 0, 0, N_VOCAB]), ("positions", 7000)):
+        forged = json.loads(head[head.index(b"\n\n"):])
+        forged["passes"][0]["texts"][0][place][0] = [wrong] * len(forged["passes"][0]["texts"][0]["tokens"][0]) if place == "tokens" else wrong
+        body = head[head.index(b"\n") + 1:head.index(b"\n\n") + 2] + json.dumps(forged).encode()
+        total = 0xcbf29ce484222325
+        for byte in body:
+            total = (total ^ byte) * 0x100000001b3 & 0xffffffffffffffff
+        partial.write_bytes(b"octavo eval partial 1 %016x\n" % total + body)
+        assert "not of this evaluation's shape" in evaluate(*arguments, "--partial", partial, check=1).err
     partial.write_bytes(head)
 
     evaluate(*arguments, "--partial", partial, "--save", report)
@@ -270,6 +280,11 @@ def test_f32_weights_are_a_second_pass(evaluate, tiny, tmp_path):
     (["--tasks", "tokens", "-f", "MISSING"], 1, "No such file"),
     (["--tasks", "tokens", "--output", "MISSING/report.md"], 1, "cannot be written"),
     (["--tasks", "tokens", "--save", "report.pdf"], 2, "report.pdf"),
+    (["--tasks", "tokens", "--output", "r.md", "--partial", "./r.md"], 2, "--output and --partial are both"),
+    (["--tasks", "tokens", "--save", "r.md", "--output", "EMPTY/../r.md"], 1, "cannot be written"),
+    (["--tasks", "tokens", "--save", "r.md", "--output", "BROKEN/../r.md"], 2, "--save and --output are both"),
+    (["--tasks", "tokens", "-f", "notes.md", "--save", "BROKEN/../notes.md"], 2, "--file and --save are both"),
+    (["--tasks", "tokens", "-f", "notes.md", "--save", "link.md"], 2, "--file and --save are both"),
     (["--tasks", "copy", "--partial", "LATIN"], 1, "no partial result"),
     (["--tasks", "hellaswag", "--data", "BROKEN"], 1, "line 2"),
 ])
@@ -277,10 +292,27 @@ def test_bad_input_is_named(octavo, tiny, tmp_path, items, arguments, code, word
     (tmp_path / "EMPTY").write_bytes(b"")
     (tmp_path / "LATIN").write_bytes("Käse und Brot".encode("latin-1"))
     (tmp_path / "BROKEN").mkdir()
+    (tmp_path / "notes.md").write_text(TEXT)
+    (tmp_path / "link.md").symlink_to("notes.md")
     (tmp_path / "BROKEN" / "hellaswag.jsonl").write_text(json.dumps(ITEMS[0]) + "\n{\n")
     result = octavo("eval", "-m", os.path.abspath(tiny), *([] if "--partial" in arguments else ["--partial", "none"]), *arguments, check=code, cwd=tmp_path)
     assert words in result.err and result.out == ""
     assert len(result.err.strip().splitlines()) <= 2
+    assert (tmp_path / "notes.md").read_text() == TEXT and not (tmp_path / "r.md").exists()
+
+
+@pytest.mark.parametrize("task", ["tokens", "greedy", "inside"])
+def test_a_context_of_one_token(evaluate, tmp_path, task):
+    model = tiny_gguf.write(tmp_path / "one.gguf", context=1, add_bos=True)
+    assert "nothing stands before a token" in evaluate("-m", model, "--tasks", task, "--no-floor", check=1).err
+
+
+def test_names_of_files_are_no_markup(evaluate, tiny, tmp_path):
+    text = tmp_path / "<b>_a_[x](y)\u202e&amp;.txt"
+    text.write_text(TEXT)
+    page = evaluate("-m", tiny, "--tasks", "tokens", "--no-floor", "-f", text, "--tokens", "64", "--chunk", "64").out
+    head, = [line for line in page.splitlines() if line.startswith("### ")]
+    assert r"'\<b>\_a\_[x\](y)[U+202E]\&amp;.txt'" in head and "\u202e" not in page
 
 
 def test_what_cannot_be_run_is_said_when_all_was_asked(evaluate, tmp_path_factory):
