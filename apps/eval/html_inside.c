@@ -40,7 +40,7 @@ static double add_map(const eval_inside *in, const map *m, double y, app_text *t
         }
     }
     char line[128];
-    (void)snprintf(line, sizeof(line), least == EVAL_EXACT_DB ? "%s: exact" : "%s: the noisiest has %.1f dB, layer %u, head %u", m->name, least, at_layer, at_head);
+    (void)snprintf(line, sizeof(line), isnan(least) ? "%s: not measured" : least == EVAL_EXACT_DB ? "%s: exact" : "%s: the noisiest has %.1f dB, layer %u, head %u", m->name, least, at_layer, at_head);
     eval_svg_text(text, 2, y, "start", line);
     app_text_add(text, "<rect class=\"frame\" x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", LEFT, y + 4, cell * in->n_layers, cell * m->n_heads);
     app_text_add(text, "<path class=\"cell\" d=\"%s\"/>\n", squares.bytes != NULL ? squares.bytes : "");

@@ -105,7 +105,8 @@ static void find_kernel(const eval_probe *p, eval_inside *inside, uint32_t il)
         eval_inside_add_finding(inside, p->wanted->format, il, EVAL_PART_ATTENTION, -1, text);
         return;
     }
-    if (db >= KERNEL_DB) {
+    /* No error at all has a ratio only where there is a signal. */
+    if (db >= KERNEL_DB || right == 0) {
         return;
     }
     /* What is left after the best factor on the result: little, when V alone was read with another scale. */
