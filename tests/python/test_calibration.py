@@ -44,7 +44,8 @@ def test_older_files(tmp_path):
 
 
 @pytest.mark.parametrize("changed, says", [
-    ({"version": 3}, "version is 3"), ({"formats": None}, "2 names"), ({"formats": {"k": ["f16"], "v": ["f16", "f16"]}}, "2 names"),
+    ({"version": 3}, "version is 3"), ({"version": True}, "version is True"), ({"version": [2]}, "version is"), ({"formats": ["f16"]}, "2 names"), ({"rotated": 1}, "octavo.rotated"),
+    ({"rotated": [1, 0]}, "octavo.rotated"), ({"v": {"layer": [10 ** 400, 1]}}, "octavo.v.layer"), ({"k": [1, 2]}, "octavo.k.layer"), ({"formats": None}, "2 names"), ({"formats": {"k": ["f16"], "v": ["f16", "f16"]}}, "2 names"),
     ({"formats": {"k": ["f16", "q5"], "v": ["f16", "f16"]}}, "'q5' is no cache format"), ({"formats": {"k": ["f16", "f16+up"], "v": ["f16", "f16"]}}, r"'f16\+up' is no cache format"),
     ({"k": {}}, "octavo.k.layer is missing"), ({"v": {"layer": [1.0, 0.0]}}, "octavo.v.layer must be"), ({"v": {"layer": [1.0]}}, "octavo.v.layer must be"), ({"v": {"layer": ["a", 1]}}, "octavo.v.layer"),
 ])
@@ -61,3 +62,10 @@ def test_no_such_files(tmp_path):
         octavo.read_calibration(tmp_path / "text.json")
     with pytest.raises(octavo.BadData):
         octavo.read_calibration(written(tmp_path, None, {"0": {"0": -1.0}}))
+    with pytest.raises(octavo.BadData, match="no calibration file"):
+        octavo.read_calibration(written(tmp_path, None, {"0": {"0": 10 ** 400}}))
+    with pytest.raises(octavo.BadData, match="octavo is no object"):
+        octavo.read_calibration(written(tmp_path, [1, 2]))
+    (tmp_path / "deep.json").write_text("[" * 100000)
+    with pytest.raises(octavo.BadData, match="no calibration file"):
+        octavo.read_calibration(tmp_path / "deep.json")

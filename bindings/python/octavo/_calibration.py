@@ -65,7 +65,7 @@ def _side(path, ours, name, n_layers):
         if key in side:
             try:
                 numbers = np.asarray(side[key], np.float32)
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, OverflowError):
                 _bad(path, f"octavo.{name}.{key} is no array of numbers")
             if numbers.shape != shape or not (np.isfinite(numbers) & (numbers > 0)).all():
                 _bad(path, f"octavo.{name}.{key} must be {shape} numbers that are finite and > 0")
@@ -82,21 +82,27 @@ def read_calibration(path) -> Calibration:
             factors = root["kv_cache"]["scaling_factor"]
             n_layers = len(factors["0"])
             shared = np.max([[float(rank[str(layer)]) for layer in range(n_layers)] for rank in factors.values()], axis=0).astype(np.float32)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise _octavo.BadData(f"{path}: no calibration file: {error!r}") from None
     if not n_layers or not (np.isfinite(shared) & (shared > 0)).all():
         _bad(path, "kv_cache.scaling_factor must be numbers that are finite and > 0")
     ours = root.get("octavo")
     if ours is None:
         return Calibration(path, n_layers, None, ({"layer": shared}, {"layer": shared}), (False, False))
+    if not isinstance(ours, dict):
+        _bad(path, "octavo is no object")
     version = ours.get("version")
-    if version not in range(1, NEWEST_VERSION + 1):
+    if type(version) is not int or version not in range(1, NEWEST_VERSION + 1):
         _bad(path, f"octavo.version is {version!r}; known are 1 to {NEWEST_VERSION}")
     formats = None
     if version >= 2:
-        names = [(ours.get("formats") or {}).get(side) for side in "kv"]
+        given = ours.get("formats")
+        names = [given.get(side) if isinstance(given, dict) else None for side in "kv"]
         if any(not isinstance(side, list) or len(side) != n_layers for side in names):
             _bad(path, f"octavo.formats must have {n_layers} names for k and v")
         formats = tuple((_format(path, k), _format(path, v)) for k, v in zip(*names))
-    rotated = tuple(bool(r) for r in ours.get("rotated", (False, False)))
+    rotated = ours.get("rotated", [False, False])
+    if not isinstance(rotated, list) or [type(side) for side in rotated] != [bool, bool]:
+        _bad(path, "octavo.rotated must be two of true and false")
+    rotated = tuple(rotated)
     return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated)
