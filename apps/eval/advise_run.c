@@ -113,6 +113,10 @@ oct_status advise_begin(advise *a, oct_error *error)
         double same_top;
         exact.k.dtype = exact.v.dtype = OCT_DTYPE_F32;
         status = judge(a, &exact, &a->floor, &ignored, &same_top, error);
+        if (status == OCT_OK && isnan(a->floor)) {
+            /* Else the base would win: it is not held against itself. */
+            status = oct__error_set(error, OCT_BAD_DATA, where, "with a 16-bit cache the model's logits are not all numbers: nothing can be judged against it");
+        }
     }
     return status;
 }

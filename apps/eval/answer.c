@@ -304,6 +304,9 @@ oct_status eval_task_run(const eval_run *run, uint32_t format, const eval_task_k
         const group g = group_at(questions, first, run->page_size);
         if (first >= task->n_done[format]) {
             status = answer_group(&s, kind, questions, &g, answers, error);
+            for (uint32_t i = first; i < g.end && status == OCT_OK; i++) {
+                status = format == 0 && isnan(answers[i].score) ? eval_run_no_numbers(error) : OCT_OK;
+            }
             if (status == OCT_OK) {
                 task->n_done[format] = g.end;
                 status = eval_run_keep(run, error);

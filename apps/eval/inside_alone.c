@@ -127,6 +127,9 @@ static oct_status run_all(alone *a, eval_sensitivity *s, oct_error *error)
         octe_kv_config exact = a->options->base;
         exact.k.dtype = exact.v.dtype = OCT_DTYPE_F32;
         status = judge(a, &exact, &s->floor, &ignored, error);
+        if (status == OCT_OK && isnan(s->floor)) {
+            status = oct__error_set(error, OCT_BAD_DATA, where, "with the base's cache the model's logits are not all numbers: no layer can be judged against it");
+        }
     }
     if (status == OCT_OK) {
         status = judge(a, &a->wanted->kv, &s->kl_all, &ignored, error);

@@ -194,6 +194,11 @@ oct_status eval_alone_find(eval_inside *inside, const eval_sensitivity *s, oct_e
         if (!(one->kl <= COSTLY * median) && !(one->kl <= COSTLY * s->floor)) {
             const uint32_t part = one->kl_k > 4 * one->kl_v ? EVAL_PART_K : one->kl_v > 4 * one->kl_k ? EVAL_PART_V : EVAL_PART_LAYER;
             char text[256];
+            if (isnan(one->kl)) {
+                (void)snprintf(text, sizeof(text), "with layer %u alone in it the model's logits are not all numbers", one->layer);
+                eval_inside_add_finding(inside, s->format, one->layer, EVAL_PART_LAYER, -1, text);
+                continue;
+            }
             (void)snprintf(text, sizeof(text), "layer %u alone costs a KL of %.2e, %.0f times the median layer's%s%s", one->layer, one->kl, one->kl / median,
                            part != EVAL_PART_LAYER ? "; it is its " : "", part != EVAL_PART_LAYER ? eval_part_name(part) : "");
             eval_inside_add_finding(inside, s->format, one->layer, part, -1, text);

@@ -167,7 +167,7 @@ static oct_status hide(const eval_item_options *o, uint64_t seed, uint32_t n_tok
         }
     }
     if (status == OCT_OK && document->n > n_tokens) {
-        status = oct__error_set(error, OCT_INVALID_ARGUMENT, where, "--lengths: with this vocabulary %u fact%s need a text of more than %u tokens", n_facts, n_facts == 1 ? "" : "s", n_tokens);
+        status = oct__error_set(error, OCT_INVALID_ARGUMENT, where, "--lengths: with this vocabulary %u fact%s a text of more than %u tokens", n_facts, n_facts == 1 ? " needs" : "s need", n_tokens);
     }
     app_text_free(&chronicle);
     free(filler.tokens);

@@ -11,6 +11,12 @@ oct_status eval_run_check(oct_error *error)
     return app_interrupted() ? oct__error_set(error, OCT_CANCELLED, "octavo eval", "stopped") : OCT_OK;
 }
 
+oct_status eval_run_no_numbers(oct_error *error)
+{
+    return oct__error_set(error, OCT_BAD_DATA, "octavo eval", "with the base's cache the model's logits are not all numbers: nothing can be judged against it; "
+                                                              "bf16 holds larger values than f16 and may be the base: --kv-cache-dtype bf16,...");
+}
+
 oct_status eval_run_keep(const eval_run *run, oct_error *error)
 {
     const oct_status status = run->keep != NULL ? run->keep(run->user, error) : OCT_OK;

@@ -24,6 +24,9 @@ typedef struct eval_run {
     void *user;
 } eval_run;
 
+/* BAD_DATA: the base's logits are not numbers, so that there is nothing to hold others against. */
+oct_status eval_run_no_numbers(oct_error *error);
+
 /* A piece is done: keeps it, if that is wanted; CANCELLED after Ctrl-C. */
 oct_status eval_run_keep(const eval_run *run, oct_error *error);
 

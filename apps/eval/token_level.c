@@ -1,6 +1,7 @@
 /* token_level.c: see token_level.h. greedy.c has the continuations. */
 #include "apps/eval/token_level.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,9 @@ static oct_status judge_block(judgement *j, uint64_t at, uint32_t first, uint32_
                 j->text->positions[at + first + i] = first + i + 1;
             }
             const compare_verdict verdict = compare_judge(&j->bases[i], row, (uint32_t)j->chunk[first + i + 1]);
+            if (r == 0 && isnan(verdict.nll)) {
+                return eval_run_no_numbers(error);
+            }
             out[i] = (eval_token){ .nll = verdict.nll, .kl = verdict.kl, .reverse_kl = verdict.reverse_kl, .top = (int32_t)verdict.top };
         }
         app_progress_add(j->run->progress, rows);

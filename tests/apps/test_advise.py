@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import tiny_gguf
+
 CANDIDATES = "e4m3,e4m3:layer,e5m2,i8,i8+rot/i8,f16/e4m3"
 
 
@@ -104,3 +106,10 @@ def test_wrong_words(octavo, tiny, tmp_path):
 def test_beside_a_choice_that_loses_nothing(octavo, tiny):
     said = octavo("advise", "-m", tiny, "--max-bytes", "1.2", "--tokens", "32", "--weights", "file", "--candidates", "f16,f16/i8", "-t", "1").out
     assert "> f16" in said and "the choice nothing" in said and " inf " not in said and "nan" not in said
+
+
+def test_a_base_without_numbers_does_not_win(octavo, tmp_path):
+    def edit(tensors):
+        tensors["blk.1.attn_v.weight"] *= 1e6       # infinite in f16
+    model = tiny_gguf.write(tmp_path / "large.gguf", edit=edit)
+    assert "not all numbers" in octavo("advise", "-m", model, "--max-kl", "1", "--tokens", "32", "--weights", "file", "--candidates", "i8", "-t", "1", check=1).err

@@ -307,6 +307,26 @@ def test_a_context_of_one_token(evaluate, tmp_path, task):
     assert "nothing stands before a token" in evaluate("-m", model, "--tasks", task, "--no-floor", check=1).err
 
 
+def times_v(factor):
+    def edit(tensors):
+        tensors["blk.1.attn_v.weight"] *= numpy.float32(factor)
+    return edit
+
+
+@pytest.mark.parametrize("task", ["tokens", "copy", "inside"])
+def test_a_base_without_numbers_is_no_base(evaluate, tmp_path, task):
+    model = tiny_gguf.write(tmp_path / "large.gguf", edit=times_v(1e6))      # infinite in f16
+    assert "not all numbers" in evaluate("-m", model, "--tasks", task, "--no-floor", "--tokens", "64", "--kv-cache-dtype", "e4m3", check=1).err
+    result = json.loads(evaluate("-m", model, "--tasks", task, "--no-floor", "--tokens", "64", "--kv-cache-dtype", "bf16,e4m3:token", "-o", "json").out)
+    assert result["complete"]
+
+
+def test_a_layer_without_v_is_no_finding(evaluate, tmp_path):
+    model = tiny_gguf.write(tmp_path / "zero.gguf", edit=times_v(0))
+    inside = json.loads(evaluate("-m", model, "--tasks", "inside", "--no-floor", "--tokens", "64", "--kv-cache-dtype", "e4m3", "-o", "json").out)["passes"][0]["inside"]
+    assert [finding for finding in inside["findings"] if finding["part"] in ("attention", "V") and finding["layer"] == 1] == []
+
+
 def test_names_of_files_are_no_markup(evaluate, tiny, tmp_path):
     text = tmp_path / "<b>_a_[x](y)\u202e&amp;.txt"
     text.write_text(TEXT)

@@ -81,14 +81,16 @@ def tensors_of(architecture, sizes, n_vocab, random):
     return tensors
 
 
-def write(path, architecture="llama", chat=False, seed=7, add_bos=False, **changed):
-    """A model of 3 (gemma3: 6) layers, 4 query and 2 KV heads of 32, 512 tokens of context."""
+def write(path, architecture="llama", chat=False, seed=7, add_bos=False, edit=None, **changed):
+    """A model of 3 (gemma3: 6) layers, 4 query and 2 KV heads of 32, 512 tokens of context. edit: changes its tensors by name."""
     sizes = {"layers": 3, "context": 512, "embd": 64, "ff": 96, "heads": 4, "heads_kv": 2, "dim": 32, "window": 0} | changed
     if architecture == "gemma3":
         sizes |= {"layers": 6, "window": changed.get("window", 48)}
     random = numpy.random.default_rng(seed)
     keys, n_keys, n_vocab = keys_of(architecture, sizes, chat, add_bos)
     tensors = tensors_of(architecture, sizes, n_vocab, random)
+    if edit is not None:
+        edit(tensors)
     infos, data = b"", b""
     for name, content in tensors.items():
         data += b"\0" * (-len(data) % ALIGNMENT)
