@@ -124,11 +124,16 @@ bool app_output_is_same(const char *a, const char *b)
 int app_output_fail(const char *format, ...)
 {
     va_list arguments;
+    char line[8192];
+    app_text clean = { 0 };
     va_start(arguments, format);
-    fputs("octavo: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    const int n = vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
+    /* Messages quote files and names: what would steer a terminal is not sent there. */
+    const app_text said = { .bytes = line, .length = n < 0 ? 0 : n < (int)sizeof(line) ? (size_t)n : sizeof(line) - 1 };
+    add_clean(&clean, &said);
+    fprintf(stderr, "octavo: %s\n", clean.failed || clean.bytes == NULL ? "out of memory for a message" : clean.bytes);
+    app_text_free(&clean);
     return APP_FAILED;
 }
 

@@ -22,7 +22,7 @@ oct_status app_output_check(const char *path, oct_error *error);
 /* Whether two paths lead to one file, which need not be there yet. */
 bool app_output_is_same(const char *a, const char *b);
 
-/* "octavo: <message>" on standard error. Returns 1. */
+/* "octavo: <message>" on standard error, cleaned as a report is. Returns 1. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif

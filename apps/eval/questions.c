@@ -231,6 +231,11 @@ static oct_status gsm8k_item(const json_t *line, const eval_item_options *o, eva
     if (problem == NULL || expected == NULL) {
         return missing(q, problem == NULL ? "prompt" : "expected", error);
     }
+    char number[64];
+    if (!eval_extract_number(expected, number, sizeof(number))) {
+        /* Every answer to it would be wrong. */
+        return oct__error_set(error, OCT_BAD_DATA, where, "%.60s: 'expected' holds no number", q->id);
+    }
     const bool chat = octe_vocab_has_chat_template(o->vocab);
     app_text_add(&prompt, chat ? "%s\nThink step by step, then give the answer on a last line: #### number" : "Question: %s\nAnswer:", problem);
     q->expected = copy(expected);

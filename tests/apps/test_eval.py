@@ -287,6 +287,8 @@ def test_f32_weights_are_a_second_pass(evaluate, tiny, tmp_path):
     (["--tasks", "tokens", "-f", "notes.md", "--save", "link.md"], 2, "--file and --save are both"),
     (["--tasks", "copy", "--partial", "LATIN"], 1, "no partial result"),
     (["--tasks", "hellaswag", "--data", "BROKEN"], 1, "line 2"),
+    (["--tasks", "gsm8k", "--data", "BROKEN"], 1, "'expected' holds no number"),
+    (["--tasks", "truthfulqa", "--data", "BROKEN"], 1, "\ufffd[31m\ufffd: an item"),
 ])
 def test_bad_input_is_named(octavo, tiny, tmp_path, items, arguments, code, words):
     (tmp_path / "EMPTY").write_bytes(b"")
@@ -295,8 +297,10 @@ def test_bad_input_is_named(octavo, tiny, tmp_path, items, arguments, code, word
     (tmp_path / "notes.md").write_text(TEXT)
     (tmp_path / "link.md").symlink_to("notes.md")
     (tmp_path / "BROKEN" / "hellaswag.jsonl").write_text(json.dumps(ITEMS[0]) + "\n{\n")
+    (tmp_path / "BROKEN" / "gsm8k.jsonl").write_text(json.dumps({"id": "g", "prompt": "2 + 2?", "expected": "four"}))
+    (tmp_path / "BROKEN" / "truthfulqa.jsonl").write_text(json.dumps({"id": "\x1b[31m\x9b", "question": "?"}))
     result = octavo("eval", "-m", os.path.abspath(tiny), *([] if "--partial" in arguments else ["--partial", "none"]), *arguments, check=code, cwd=tmp_path)
-    assert words in result.err and result.out == ""
+    assert words in result.err and result.out == "" and "\x1b" not in result.err and "\x9b" not in result.err
     assert len(result.err.strip().splitlines()) <= 2
     assert (tmp_path / "notes.md").read_text() == TEXT and not (tmp_path / "r.md").exists()
 
