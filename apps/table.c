@@ -58,14 +58,17 @@ void app_table_column(app_table *table, const char *head, bool left)
     app_table_cell(table, "%s", head);
 }
 
-/* Line 0 or 1 of a cell, copied into line. */
+/* Line 0 or 1 of a cell, in line where there are two. */
 static const char *line_of(const char *cell, int number, char line[128])
 {
     const char *const second = strchr(cell, '\n');
     if (number == 1) {
         return second != NULL ? second + 1 : "";
     }
-    (void)snprintf(line, 128, "%.*s", second != NULL ? (int)(second - cell) : 127, cell);
+    if (second == NULL) {
+        return cell;
+    }
+    (void)snprintf(line, 128, "%.*s", (int)(second - cell), cell);   /* a head's */
     return line;
 }
 

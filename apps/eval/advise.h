@@ -23,7 +23,7 @@ typedef struct advise_candidate {
     char kernel[32];                 /* attn_decode's on the target machine */
     double seconds;                  /* of its nominal decode there, predicted; NAN: not known */
     bool is_refused, meets, is_chosen;
-    char why[200];                   /* why it lost, or won; one clause */
+    char why[320];                   /* why it lost, or won; one clause */
 } advise_candidate;
 
 typedef struct advise_target {

@@ -154,7 +154,9 @@ static oct_status ask_machine(const advise *a, oct_context *context, advise_cand
     const oct_status status = oct_plan_create(context, &spec, &plan, &why);
     if (status != OCT_OK) {
         c->is_refused = true;
-        (void)snprintf(c->why, sizeof(c->why), "no kernel for it there: %.150s", why.text);
+        /* The first kernel's reason: the others' are like it. */
+        const int n = (int)strcspn(why.text, ";");
+        (void)snprintf(c->why, sizeof(c->why), "no kernel for it there: %.*s", n < 280 ? n : 280, why.text);
         return status == OCT_OUT_OF_MEMORY ? oct__error_set(error, status, where, "%s", why.text) : OCT_OK;
     }
     const size_t size = oct_plan_explain(plan, OCT_TEXT_JSON, NULL, 0) + 1;

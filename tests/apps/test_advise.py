@@ -113,3 +113,9 @@ def test_a_base_without_numbers_does_not_win(octavo, tmp_path):
         tensors["blk.1.attn_v.weight"] *= 1e6       # infinite in f16
     model = tiny_gguf.write(tmp_path / "large.gguf", edit=edit)
     assert "not all numbers" in octavo("advise", "-m", model, "--max-kl", "1", "--tokens", "32", "--weights", "file", "--candidates", "i8", "-t", "1", check=1).err
+
+
+def test_why_no_kernel_takes_it_is_said_to_the_end(octavo, tiny):
+    said = octavo("advise", "-m", tiny, "--for", "h200", "--tokens", "32", "--weights", "file", "--max-kl", "50", "--candidates", "e4m3,i8+rot/v4+rot", "-t", "1").out
+    line, = [line for line in said.splitlines() if line.startswith("i8+rot/v4+rot ")]
+    assert line.endswith("have v4: elements of V with bytes of their own")
