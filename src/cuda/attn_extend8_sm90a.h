@@ -16,10 +16,12 @@
  *   K by 16-byte copies of four warps, its rows put so that weights need no shuffles; a fence in every lane that waits   774, 583
  *   K by the copy engine as it lies; weights change lanes; what the loaders know in shared memory                        910, 587
  *   the loaders fence only what went through registers                                                                   915, 628
- *   the last one without totals                                                                                         1165, 723
- * Leaving out of it: exponentials 1000, 777; the comparisons of half of the scores 930, 645. A
- * maximum that moves takes a total, and of a warp's 16 vectors one often does: by the last line that is likely what totals cost; a factor a vector would spare it,
- * for two registers (not tried). Tiles of 128 keys for two terms of q at 256 dims spill.
+ *   totals every total_keys alone: a maximum that moves, as of a warp's 16 vectors one often does, multiplies a factor of
+ *   its vector, which the next total takes                                                                             1107, 688
+ *   the last one without totals                                                                                        1162, 704
+ * Leaving out of the third: exponentials 1000, 777; the comparisons of half of the scores 930, 645. The factors' two registers are there because totals begin
+ * as zeros, tiles are counted once for rings and totals, and q as it is has one factor for all of a lane's vectors. Tiles of 128 keys for two terms of q at
+ * 256 dims spill.
  *
  * Threads: blocks share nothing; lanes of a block meet at barriers in shared memory. */
 #ifndef OCT_CUDA_ATTN_EXTEND8_SM90A_H
@@ -238,7 +240,7 @@ DEV void ext8_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t t
 DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const ext8_kind k)
 {
     const shared_at totals = t->base + at->totals;
-    const uint32_t group = t->warp / 4, n_sums = k.x.dim_v / 2 + 4, tiles_a_total = t->p->total_keys / k.x.keys;
+    const uint32_t group = t->warp / 4, n_sums = k.x.dim_v / 2 + 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.x.dim_k * k.terms));
     const uint64_t k_at = wg_blocks(t->base + t->at.k, EXT8_K_CHUNK, k.x.dim_k * 16), v_at = wg_blocks(t->base + t->at.v, OCT__EXTEND8_RUN_BYTES(k.x.dim_v), 128);
     const uint32_t k_stage = k.x.keys * k.x.dim_k / 16, v_stage_of = k.x.keys / 16 * OCT__EXTEND8_RUN_BYTES(k.x.dim_v) / 16;
@@ -247,13 +249,17 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
     for (uint32_t i = (uint32_t)block_id(); i < t->n_tasks_tiles; i += (uint32_t)block_count()) {
         ext_rows r;
         ext_state state;
-        float o[132], s[64];
+        float o[132], s[64], keep[2] = { 1.0f, 1.0f };   /* keep: by which totals are to come down */
         float *z = o + k.x.dim_v / 2;
-        uint32_t weight[16], left = tiles_a_total, is_first = 1, total = 0;   /* total: of z, two bf16 */
+        uint32_t weight[16], total = 0;   /* total: of z, two bf16 */
         const uint32_t wants_z = t->p->lse != 0;
         ext_take_rows(t, ext_work(t, i), &r);
         ext8_bring_q(t, &r, k, &state);
         named_sync(1 + group, 128);   /* q is there, factors have been read */
+        UNROLL
+        for (uint32_t d = 0; d < k.x.dim_v / 16; d++) {
+            ext_write_16(ext8_totals(t, totals, k) + d * 2048, 0, 0, 0, 0);
+        }
         UNROLL
         for (uint32_t h = 0; h < 2; h++) {
             state.m[h] = -SM90_FAR;
@@ -319,19 +325,18 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
                 wg_hold_f32(o, n_sums);
                 wg_hold_u32(weight, k.x.keys / 8);
                 ext_release(t, 3, v_stage);
-                left--;
                 if (warp_any(moves)) {
                     UNROLL
                     for (uint32_t d = 0; d < n_sums; d++) {
                         o[d] *= state.alpha[d % 4 / 2];
                     }
-                    left = is_first ? left : 0;   /* rare: totals come down too */
+                    keep[0] *= state.alpha[0];
+                    keep[1] *= state.alpha[1];
                 }
-                if (left == 0) {
-                    ext8_total(ext8_totals(t, totals, k), k, is_first, state.alpha, o);
-                    ext8_add(&total, state.alpha, z);
-                    left = tiles_a_total;
-                    is_first = 0;
+                if ((n & (t->p->total_keys / k.x.keys - 1)) == 0) {
+                    ext8_total(ext8_totals(t, totals, k), k, keep, o);
+                    ext8_add(&total, keep, z);
+                    keep[0] = keep[1] = 1.0f;
                 }
                 ext8_pack(s, t->lane, k, weight);
                 n++;
@@ -346,14 +351,12 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
             wg_wait(0);
             wg_hold_f32(o, n_sums);
             ext_release(t, 3, v_stage);
-            if (!is_first) {
-                ext8_join(ext8_totals(t, totals, k), k, o);
-            }
+            ext8_join(ext8_totals(t, totals, k), k, keep, o);
         }
         warp_sync();
         UNROLL
         for (uint32_t h = 0; h < 2; h++) {   /* rounded weights sum to z of the same; a log-sum wants the weights as they are */
-            float sum = z[2 * h] + oct__f32_of_bits(h == 0 ? total << 16 : total & 0xFFFF0000u);
+            float sum = fma_f32(oct__f32_of_bits(h == 0 ? total << 16 : total & 0xFFFF0000u), keep[h], z[2 * h]);
             if (wants_z) {
                 const float as_is = SGET(((const float *)(t->shared + at->z))[t->warp * 16 + t->lane / 4 + 8 * h]);
                 const float ratio = sum != 0.0f ? as_is / sum : 1.0f;

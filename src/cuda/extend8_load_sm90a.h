@@ -151,8 +151,10 @@ DEV void ext8_bring_scales(const ext_block *t, const oct__extend8_runs *runs, ui
 }
 
 /* The work of a warp: all tiles of a side. at: of oct__extend8_shared. */
-DEV void ext8_load(const ext_block *t, const ext_side *side, uint32_t at, const uint32_t is_k, const ext8_kind k)
+DEV void ext8_load(const ext_block *block, const ext_side *side, uint32_t at, const uint32_t is_k, const ext8_kind k)
 {
+    ext_block own = *block;
+    const ext_block *t = &own;
     const uint32_t run_bytes = is_k ? k.x.dim_k * 16 : OCT__EXTEND8_RUN_BYTES(k.x.dim_v), n_runs = k.x.keys / 16;
     const uint32_t tile_bytes = is_k ? k.x.keys * k.x.dim_k : n_runs * OCT__EXTEND8_RUN_BYTES(k.x.dim_v);
     oct__extend8_runs *runs = (oct__extend8_runs *)(t->shared + at) + (is_k ? 0 : 1);
@@ -161,6 +163,7 @@ DEV void ext8_load(const ext_block *t, const ext_side *side, uint32_t at, const 
     for (uint32_t n = 0; SGET(runs->work) < t->n_tasks_tiles; n++) {
         const uint32_t stage = n % k.x.stages;
         const shared_at tile = side->ring + stage * tile_bytes, full = ext_bar(t, is_k ? 0 : 2, stage);
+        wg_hold_u32(&own.lane, 1);   /* places that follow from it are reckoned here, not kept */
         ext8_find(t, runs, side, is_k, k);
         bar_wait(ext_bar(t, is_k ? 1 : 3, stage), (n / k.x.stages & 1) ^ 1);
         if (is_k && k.has_scales && t->has_k_scale) {

@@ -66,9 +66,6 @@ DEV void ext8_bring_q(const ext_block *t, const ext_rows *r, const ext8_kind k, 
         for (uint32_t i = 0; i < turns; i++) {
             shared_write_16(ext8_q_spot(t, k, i * rows + t->lane / lanes, 2 * chunk), held[i]);
         }
-        if (t->lane < 16) {
-            SPUT(factor[t->lane], 1.0f);
-        }
     } else if (is_plain && q_bytes == 2) {
         const uint32_t lanes = ext_lanes_of_row(k.x.dim_k * 2), rows = 32 / lanes, chunk = t->lane % lanes, turns = 16 / rows, batch = turns < 8 ? turns : 8;
         NO_UNROLL
@@ -140,7 +137,7 @@ DEV void ext8_bring_q(const ext_block *t, const ext_rows *r, const ext8_kind k, 
             if (t->lane * 8 < k.x.dim_k) {
                 ext8_put_q(k, ext8_q_spot(t, k, row, t->lane), x);
             }
-            if (t->lane == 0) {
+            if (k.terms > 1 && t->lane == 0) {
                 SPUT(factor[row], grow);
             }
         }
@@ -150,7 +147,7 @@ DEV void ext8_bring_q(const ext_block *t, const ext_rows *r, const ext8_kind k, 
     const float score_scale = p->sm_scale * (p->q_scale != 0 ? GET(*p->q_scale) : 1.0f) * static_scale(&p->layer.k, r->cut.head_kv) * LOG2_E;
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        state->factor[h] = score_scale * SGET(factor[t->lane / 4 + 8 * h]);
+        state->factor[h] = k.terms > 1 ? score_scale * SGET(factor[t->lane / 4 + 8 * h]) : score_scale;   /* of e4m3 as it is: one for all, in one register */
     }
 }
 
@@ -172,14 +169,11 @@ DEV uint32_t ext8_take_over(uint32_t word, float keep, float *x, float *y)
 }
 
 /* The sums go into the lane's part of the totals, whose unit comes down by `keep`. */
-DEV void ext8_total(shared_at own, const ext8_kind k, uint32_t is_first, const float *keep, float *o)
+DEV void ext8_total(shared_at own, const ext8_kind k, const float *keep, float *o)
 {
     UNROLL
     for (uint32_t i = 0; i < k.x.dim_v / 16; i++) {
-        u32x4 v = { 0, 0, 0, 0 };
-        if (!is_first) {
-            v = shared_read_16(own + i * 2048);
-        }
+        u32x4 v = shared_read_16(own + i * 2048);
         v.x = ext8_take_over(v.x, keep[0], o + 8 * i, o + 8 * i + 1);
         v.y = ext8_take_over(v.y, keep[1], o + 8 * i + 2, o + 8 * i + 3);
         v.z = ext8_take_over(v.z, keep[0], o + 8 * i + 4, o + 8 * i + 5);
@@ -198,7 +192,7 @@ DEV void ext8_add(uint32_t *total, const float *keep, float *z)
 }
 
 /* At the end: totals and sums together. */
-DEV void ext8_join(shared_at own, const ext8_kind k, float *o)
+DEV void ext8_join(shared_at own, const ext8_kind k, const float *keep, float *o)
 {
     UNROLL
     for (uint32_t i = 0; i < k.x.dim_v / 16; i++) {
@@ -206,8 +200,8 @@ DEV void ext8_join(shared_at own, const ext8_kind k, float *o)
         const uint32_t word[4] = { v.x, v.y, v.z, v.w };
         UNROLL
         for (uint32_t e = 0; e < 4; e++) {
-            o[8 * i + 2 * e] += oct__f32_of_bits(word[e] << 16);
-            o[8 * i + 2 * e + 1] += oct__f32_of_bits(word[e] & 0xFFFF0000u);
+            o[8 * i + 2 * e] = fma_f32(oct__f32_of_bits(word[e] << 16), keep[e % 2], o[8 * i + 2 * e]);
+            o[8 * i + 2 * e + 1] = fma_f32(oct__f32_of_bits(word[e] & 0xFFFF0000u), keep[e % 2], o[8 * i + 2 * e + 1]);
         }
     }
 }

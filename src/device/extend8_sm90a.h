@@ -16,7 +16,7 @@
 /* A run of V: 16 tokens of all dims, then eight rows of ones, whose products are the sums of the weights. */
 #define OCT__EXTEND8_RUN_BYTES(dim) ((dim) * 16u + 128u)
 
-/* The ranges after which sums go over to a total: their error grows with the range, doc/NUMERICS.md has both. */
+/* The ranges after which sums go over to a total, powers of two: their error grows with the range, doc/NUMERICS.md has both. */
 #define OCT__EXTEND8_TOTAL_KEYS 1024u
 #define OCT__EXTEND8_TOTAL_KEYS_PRECISE 128u
 

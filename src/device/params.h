@@ -155,7 +155,7 @@ typedef struct oct__attn_params {
     uint32_t group, n_cuts, n_head_tiles, tile_vectors;
     const uint32_t *parts;                 /* of oct__dev_plan_op: a block takes a part for heads_a_block neighbouring head tiles; NULL: a task for one */
     uint32_t n_parts, heads_a_block;
-    uint32_t total_keys;                   /* of products of 8 bits: keys after which sums go over to totals; a multiple of a tile */
+    uint32_t total_keys;                   /* of products of 8 bits: keys after which sums go over to totals; a power of two of tiles */
     uint32_t reserved;
 } oct__attn_params;
 
