@@ -20,7 +20,7 @@ static const char where[] = "octavo advise";
 
 /* A noise floor of this share of the target hides what is asked for. */
 #define FLOOR_SHARE 0.3
-/* What is asked for where only a machine is named. */
+/* What is asked for where a machine is named and no loss: the fastest whatever it loses is nobody's wish. */
 #define DEFAULT_MAX_KL 0.01f
 
 enum { LOGITS_BYTES = 192 << 20 };
@@ -373,7 +373,7 @@ static bool read_options(const app_command *command, int argc, char **argv, sess
         return false;
     }
     s->advise.target = (advise_target){ .max_kl = (double)o->max_kl, .max_share = (double)o->max_bytes, .machine = o->machine };
-    if (o->max_kl <= 0 && o->machine != NULL && o->max_bytes <= 0) {
+    if (o->max_kl <= 0 && o->machine != NULL) {
         s->advise.target.max_kl = (double)DEFAULT_MAX_KL;
     }
     s->advise.n_threads = o->n_threads;

@@ -25,6 +25,12 @@ oct_status eval_partial_write(const char *path, const char *asked, const eval_re
         app_text_free(&text);
         return oct__error_set(error, OCT_OUT_OF_MEMORY, where, "out of memory for the partial result");
     }
+    if (text.length > most_bytes) {
+        /* It could not be read back, and would stand in the next run's way. */
+        const size_t length = text.length;
+        app_text_free(&text);
+        return oct__error_set(error, OCT_UNSUPPORTED, where, "the partial result takes %zu bytes; at most %zu can be read back", length, most_bytes);
+    }
     const uint64_t sum = app_sum(APP_SUM_INIT, text.bytes + HEAD_BYTES, text.length - HEAD_BYTES);
     (void)snprintf(head, sizeof(head), "%s%016llx\n", magic, (unsigned long long)sum);
     memcpy(text.bytes, head, HEAD_BYTES);

@@ -119,3 +119,8 @@ def test_why_no_kernel_takes_it_is_said_to_the_end(octavo, tiny):
     said = octavo("advise", "-m", tiny, "--for", "h200", "--tokens", "32", "--weights", "file", "--max-kl", "50", "--candidates", "e4m3,i8+rot/v4+rot", "-t", "1").out
     line, = [line for line in said.splitlines() if line.startswith("i8+rot/v4+rot ")]
     assert line.endswith("have v4: elements of V with bytes of their own")
+
+
+def test_the_fastest_within_bytes_may_not_lose_what_it_likes(octavo, tiny):
+    said = octavo("advise", "-m", tiny, "--for", "h200", "--max-bytes", "0.55", "--tokens", "32", "--weights", "file", "--candidates", "e4m3", "-t", "1").out
+    assert "a KL of at most 0.01, at most 0.55 of the 16-bit cache's bytes, fastest on h200" in said
