@@ -28,6 +28,7 @@ static void find_partial(eval_session *s)
     }
     char path[sizeof(s->partial) - 64];
     if (!app_rates_path(path, sizeof(path)) || !app_rates_make_folder(path)) {
+        (void)app_output_fail("note: there is no cache folder to keep an unfinished evaluation in; --partial FILE names another place");
         return;
     }
     char *const slash = strrchr(path, '/');

@@ -258,6 +258,11 @@ def test_an_interrupted_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path
     assert same_numbers(continued) == same_numbers(whole)
 
 
+def test_without_a_cache_folder_nothing_is_kept_and_that_is_said(octavo, tiny):
+    done = octavo("eval", "-m", tiny, "--tasks", "tokens", "--tokens", "32", "--chunk", "32", "--no-floor", env=os.environ | {"XDG_CACHE_HOME": "/dev/null/nowhere"})
+    assert "no cache folder to keep an unfinished evaluation" in done.err and "perplexity" in done.out
+
+
 def test_f32_weights_are_a_second_pass(evaluate, tiny, tmp_path):
     result = json.loads(evaluate("-m", tiny, "--tasks", "tokens", "--tokens", "200", "--chunk", "100", "--kv-cache-dtype", "e4m3", "--f32-weights", "--f32-dir", tmp_path,
                                  "-o", "json").out)
