@@ -2,7 +2,8 @@
  * matrix units read them. Two warps bring K and two V, each its part of a tile's keys, at most two a lane; their lanes find the pages a tile ahead. Elements
  * of 16 bits are copied past the registers, and the tile's barrier counts the copies' ends. Those of 8 bits are copied as they are, a tile or two ahead, each lane's to
  * places of its own, from where it takes them, once its copies are there, and stores them as f16: nobody else waits for that. V of 8 bits beside K of bf16 comes to
- * registers a tile ahead of its use and becomes bf16 on its way. */
+ * registers a tile ahead of its use and becomes bf16 on its way. A page id outside of the layer is no key at all: its V is NaN, so that the rows that meet it are
+ * done once more, key by key (ext_solo), and the loop over tiles need not look. */
 #ifndef OCT_CUDA_EXTEND_LOAD_SM90A_H
 #define OCT_CUDA_EXTEND_LOAD_SM90A_H
 
@@ -65,7 +66,7 @@ typedef struct ext_stream {
     const int32_t *pages;
     uint32_t is_found;
     int32_t page[2];                /* the lane's keys', just asked for; -1: it has none. The second is 32 keys on, where a warp has 64 */
-    uint32_t token[2];
+    uint32_t token[2];              /* UINT32_MAX: no key */
 } ext_stream;
 
 /* Where the lane's key of a tile lies, on the warp's side; 0: not there. */
@@ -73,6 +74,7 @@ typedef struct ext_place {
     uint64_t at[2];
     float k_scale[2], v_scale[2];
     uint32_t is_found;
+    uint32_t strays;                /* bit i: of V: key i's page id is outside of the layer */
 } ext_place;
 
 DEV void ext_open(const ext_block *t, ext_stream *s, const ext_kind k)
@@ -102,6 +104,7 @@ DEV void ext_find(const ext_block *t, ext_stream *s, const ext_kind k)
     for (uint32_t i = 0; i < 2; i++) {
         const int32_t key = s->base + (int32_t)(t->warp % k.loaders * each + t->lane + 32 * i);
         s->page[i] = -1;
+        s->token[i] = UINT32_MAX;
         if (32 * i < each && s->is_found && t->lane < each && key >= s->key0 && key < s->key1) {
             s->page[i] = GET(s->pages[(uint32_t)key / page_size]);
             s->token[i] = (uint32_t)key % page_size;
@@ -124,6 +127,7 @@ DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t hea
     const oct__dev_layer *layer = &t->p->layer;
     ext_place at;
     at.is_found = s->is_found;
+    at.strays = 0;
     UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         at.at[i] = 0;
@@ -137,6 +141,8 @@ DEV ext_place ext_place_of(const ext_block *t, const ext_stream *s, uint32_t hea
             if (is_k && t->has_v_scale) {
                 at.v_scale[i] = token_scale(&layer->v, layer->heads, s->page[i], s->token[i], head_kv);
             }
+        } else if (!is_k && s->token[i] != UINT32_MAX) {
+            at.strays |= 1u << i;
         }
     }
     return at;
@@ -194,8 +200,14 @@ DEV uint32_t ext_is_whole(const ext_block *t, const uint64_t *own, const ext_kin
     return !warp_any((own[0] == 0 && t->lane < k.keys / k.loaders) || (own[1] == 0 && k.keys / k.loaders > 32));
 }
 
-/* Rows of 16 bits: copies. */
-DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, shared_at to, const uint32_t dim, const ext_kind k)
+DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    const u32x4 v = { x, y, z, w };
+    shared_write_16(at, v);
+}
+
+/* Rows of 16 bits: copies. strays: as in ext_place. */
+DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, uint32_t strays, shared_at to, const uint32_t dim, const ext_kind k)
 {
     const ext_turns u = ext_turns_of(t, s, to, 2, dim, k);
     if (t->p->layer.page_size % 16 == 0 && ext_is_whole(t, own, k)) {   /* 16 keys are of one page, a stride apart */
@@ -227,7 +239,9 @@ DEV void ext_copy(const ext_block *t, const ext_side *s, const uint64_t *own, sh
     NO_UNROLL
     for (uint32_t i = 0; i < k.keys / k.loaders / u.rows; i++) {
         const uint64_t at = ext_row_at(own, i * u.rows, u.row);
-        if (u.is_within) {
+        if (warp_shuffle_u32(strays, (i * u.rows + u.row) % 32) >> (i * u.rows / 32) & (u.chunk == 0)) {
+            ext_write_16(ext_turn_place(&u, i), ~0u, ~0u, ~0u, ~0u);
+        } else if (u.is_within) {
             async_load(ext_turn_place(&u, i), (const void *)(uintptr_t)(at != 0 ? at + u.offset : (uint64_t)(uintptr_t)s->side->base), at != 0 ? 16 : 0);
         }
     }
@@ -293,12 +307,6 @@ DEV void ext_fetch(const ext_block *t, const ext_side *s, const uint64_t *own, c
 DEV uint32_t ext_bf16_of_f16(uint32_t pair)
 {
     return pack_bf16(decode_f16(pair & 0xFFFF), decode_f16(pair >> 16));
-}
-
-DEV void ext_write_16(shared_at at, uint32_t x, uint32_t y, uint32_t z, uint32_t w)
-{
-    const u32x4 v = { x, y, z, w };
-    shared_write_16(at, v);
 }
 
 /* ... and from there. */
@@ -407,12 +415,28 @@ DEV void ext_convert_any(const ext_block *t, const ext_side *s, const uint32_t *
     }
 }
 
+/* V of keys whose page id is outside of the layer, after the rest of the warp's part: eight dims are enough. Not of copies, which nobody waits for. */
+DEV void ext_stray(const ext_block *t, uint32_t strays, shared_at to, const ext_kind k)
+{
+    if (warp_any(strays)) {
+        warp_sync();
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            if (strays >> i & 1) {
+                ext_write_16(to + ext_spot(t->warp % k.loaders * (k.keys / k.loaders) + t->lane + 32 * i, 0, k.keys), ~0u, ~0u, ~0u, ~0u);
+            }
+        }
+    }
+}
+
 /* The warp's part of a side's tile. */
-DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
+DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uint32_t strays, uint32_t *held, shared_at to, const uint32_t dim, const ext_kind k)
 {
     if (ext_is_copied(s)) {
-        ext_copy(t, s, own, to, dim, k);
-    } else if (!s->is_wide) {
+        ext_copy(t, s, own, strays, to, dim, k);
+        return;
+    }
+    if (!s->is_wide) {
         ext_gather(t, s, own, to, k);
     } else if (k.ahead == 0) {
         NO_UNROLL
@@ -423,6 +447,7 @@ DEV void ext_put(const ext_block *t, const ext_side *s, const uint64_t *own, uin
             ext_convert_any(t, s, held, to, part, dim, k);
         }
     }
+    ext_stray(t, strays, to, k);
 }
 
 DEV ext_side ext_side_of(const ext_block *t, const oct__dev_side *side, uint32_t is_k, const uint32_t size, const uint32_t dim)
@@ -509,13 +534,14 @@ DEV void ext_load_ahead(const ext_block *t, const ext_side *side, const uint32_t
     const shared_at raw = t->base + t->at.raw + (is_k ? 0 : k.ahead * k.keys * OCT__EXTEND_RAW_ROW(k.dim_k)) +
                           t->warp % k.loaders * (each * OCT__EXTEND_RAW_ROW(dim)) + t->lane * 16;
     float k_scale[2][2], v_scale[2][2];   /* of the tiles ahead */
+    uint32_t strays = 0;                  /* of these, two bits each, the next one's lowest */
     ext_stream s;
     uint32_t n_tiles = 0;
     s.work = (uint32_t)block_id();
     s.base = s.first = s.key0 = s.key1 = 0;
     s.head_kv = 0;
     s.pages = 0;
-    s.token[0] = s.token[1] = 0;
+    s.token[0] = s.token[1] = UINT32_MAX;
     ext_open(t, &s, k);
     ext_find(t, &s, k);
     uint32_t head_kv = s.head_kv;
@@ -527,6 +553,7 @@ DEV void ext_load_ahead(const ext_block *t, const ext_side *side, const uint32_t
             n_tiles++;
         }
         async_commit();
+        strays |= at.strays << (2 * a);
         UNROLL
         for (uint32_t i = 0; i < 2; i++) {
             k_scale[a][i] = at.k_scale[i];
@@ -542,6 +569,7 @@ DEV void ext_load_ahead(const ext_block *t, const ext_side *side, const uint32_t
         }
         async_wait(k.ahead - 1);
         ext_turn_any(t, side, raw + slot * raw_tile, side->ring + stage * (k.keys * dim * 2), dim, k);
+        ext_stray(t, strays & 3, side->ring + stage * (k.keys * dim * 2), k);
         ext_announce(t, ext_bar(t, is_k ? 0 : 2, stage), 0);
         const ext_place at = ext_step(t, &s, &head_kv, side, is_k, k);
         if (at.is_found) {
@@ -549,6 +577,7 @@ DEV void ext_load_ahead(const ext_block *t, const ext_side *side, const uint32_t
             n_tiles++;
         }
         async_commit();
+        strays = strays >> 2 | at.strays << (2 * (k.ahead - 1));
         UNROLL
         for (uint32_t i = 0; i < 2; i++) {
             k_scale[0][i] = k_scale[k.ahead - 1][i];
@@ -573,7 +602,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
     s.base = s.first = s.key0 = s.key1 = 0;
     s.head_kv = 0;
     s.pages = 0;
-    s.token[0] = s.token[1] = 0;
+    s.token[0] = s.token[1] = UINT32_MAX;
     ext_open(t, &s, k);
     ext_find(t, &s, k);
     head_kv = s.head_kv;
@@ -589,7 +618,7 @@ DEV void ext_load(const ext_block *t, const ext_side *side, const uint32_t is_k,
         if (has_scales) {
             ext_note(t, at.k_scale, at.v_scale, stage, k);
         }
-        ext_put(t, side, at.at, held, side->ring + stage * (k.keys * dim * 2), dim, k);
+        ext_put(t, side, at.at, at.strays, held, side->ring + stage * (k.keys * dim * 2), dim, k);
         ext_announce(t, ext_bar(t, is_k ? 0 : 2, stage), is_copied);
         at = ext_step(t, &s, &head_kv, side, is_k, k);
         if (holds) {

@@ -364,6 +364,62 @@ static void batch_mates_do_not_change_bits(void **state)
     problem_drop(&all);
 }
 
+/* Page ids outside of a layer are no keys at all: a sequence whose first three pages are such gives what it gives without them. Every way of loading V: copies of
+ * 16 bits, 8 bits ahead in shared memory, in registers beside bf16, and rows that lie anyhow; in one pass and in splits. */
+static int64_t run_stray(void *arg, int64_t i)
+{
+    static const uint32_t formats[][2] = { { OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FN }, { OCT_DTYPE_BF16, OCT_DTYPE_BF16 }, { OCT_DTYPE_BF16, OCT_DTYPE_E4M3FN },
+                                           { OCT_DTYPE_I8, OCT_DTYPE_I8 }, { OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FN } };
+    static const int64_t sizes[] = { 128, 128, 64, 256, 40 };
+    const uint32_t k_is_16 = formats[i % 5][0] == OCT_DTYPE_BF16, v_is_16 = formats[i % 5][1] == OCT_DTYPE_BF16;
+    problem_shape s = problem_plain(8500000 + i);
+    problem all, strays, without;
+    char why[640];
+    (void)arg;
+    s.k_dtype = formats[i % 5][0];
+    s.v_dtype = formats[i % 5][1];
+    s.k_scale_mode = k_is_16 ? OCT_SCALE_NONE : i % 5 == 3 ? OCT_SCALE_TOKEN_HEAD : OCT_SCALE_LAYER;
+    s.v_scale_mode = v_is_16 ? OCT_SCALE_NONE : i % 5 == 3 ? OCT_SCALE_TOKEN_HEAD : OCT_SCALE_LAYER;
+    s.k_scale_dtype = s.v_scale_dtype = i % 5 == 3 ? OCT_DTYPE_F16 : 0;
+    s.dim_k = s.dim_v = sizes[i % 5];
+    s.page_size = 16;
+    s.heads = 1;
+    s.heads_q = 4;
+    s.with_lse = 1;
+    s.split_tokens = i >= 5 ? 100 : 0;
+    problem_lengths(&s, 1, (int32_t[]){ 40 }, (int32_t[]){ 230 });
+    const problem_part whole = { 0, 0, 40, 230, 0 }, rest = { 0, 0, 40, 230 - 48, 3 };
+    if (problem_make(&all, &s) != 0 || problem_select(&strays, &all, &whole, 1) != 0 || problem_select(&without, &all, &rest, 1) != 0) {
+        isolate_fail("the problem could not be made");
+        return 1;
+    }
+    strays.table_pages[0] = OCT_PAGE_NONE;
+    strays.table_pages[1] = (int32_t)all.layer.n_pages;
+    strays.table_pages[2] = INT32_MAX;
+    int64_t bad = problem_expect(&without) != 0 || device_run_attn(rig_of_hopper(), &strays, &all, NULL, why, sizeof why) != 0;
+    if (bad) {
+        isolate_fail("%s", why);
+    } else {
+        const compare_bound bound = device_check_bound(1);
+        memcpy(without.out.at, strays.out.at, without.out.size_bytes);
+        memcpy(without.lse.at, strays.lse.at, without.lse.size_bytes);
+        const compare_verdict verdict = problem_judge(&without, &bound);
+        bad = !verdict.ok;
+        if (bad)
+            isolate_fail("%s", verdict.text);
+    }
+    problem_drop(&without);
+    problem_drop(&strays);
+    problem_drop(&all);
+    return bad;
+}
+
+static void pages_outside_are_no_keys(void **state)
+{
+    (void)state;
+    assert_int_equal(isolate_run("strays", 10, 60, run_stray, NULL), 0);
+}
+
 /* What no kernel takes is said, with a reason; everything else has one. */
 static void gates(void **state)
 {
@@ -418,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_kernel_ran),
         cmocka_unit_test(splits_are_merged),
         cmocka_unit_test(batch_mates_do_not_change_bits),
+        cmocka_unit_test(pages_outside_are_no_keys),
         cmocka_unit_test(gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
