@@ -92,7 +92,7 @@ DEV void ext8_find(const ext_block *t, oct__extend8_runs *runs, const ext_side *
         uint64_t at = 0;
         if (from < to) {
             const int32_t page = GET(SGET(runs->pages)[(uint32_t)key / layer->page_size]);
-            if (page >= 0) {
+            if (page >= 0 && page < layer->n_pages) {
                 bits = (1u << to) - (1u << from);
                 at = (uint64_t)(uintptr_t)side->side->base + (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, page,
                                                                                (uint32_t)key % layer->page_size, SGET(runs->head_kv));
