@@ -155,6 +155,44 @@ static int64_t run_mixed(void *arg, int64_t index)
     return failures;
 }
 
+/* Products of 8 bits over V5D pages where the spec permits them, which random problems seldom may have: the row of the dims and of q's terms, by itself and by cost. */
+static int64_t run_8bit(void *arg, int64_t index)
+{
+    static const char *const rows[] = { "attn_extend.sm90a_e4m3_128_1", "attn_extend.sm90a_e4m3_128_2", "attn_extend.sm90a_e4m3_256_1", "attn_extend.sm90a_e4m3_256_2" };
+    problem p;
+    problem_shape s = problem_plain(7100 + index);
+    (void)arg;
+    s.k_dtype = s.v_dtype = OCT_DTYPE_E4M3FN;
+    s.k_scale_mode = s.v_scale_mode = OCT_SCALE_LAYER;
+    s.layout = OCT_LAYOUT_V5D;
+    s.page_size = 16;
+    s.heads = 1;
+    s.heads_q = 4;
+    s.dim_k = s.dim_v = index < 2 ? 128 : 256;
+    s.q_dtype = index % 2 == 0 ? OCT_DTYPE_E4M3FN : OCT_DTYPE_BF16;
+    s.products = OCT_PRODUCTS_8BIT + index / 2 % 2;
+    problem_lengths(&s, 2, (int32_t[]){ 40, 20 }, (int32_t[]){ 300, 41 });
+    isolate_repeat("api_device_parity %s, products of 8 bits, %lld", what, (long long)index);
+    if (problem_make(&p, &s) != 0 || problem_expect(&p) != 0) {
+        isolate_fail("the problem could not be made");
+        return 1;
+    }
+    const int64_t found = check_problem(&p, rows[index]);
+    if (found < 0)
+        isolate_fail("%s refused", rows[index]);
+    const int64_t failures = (found != 0) + (check_problem(&p, NULL) != 0);
+    problem_drop(&p);
+    return failures;
+}
+
+static void products_of_8_bits(void **state)
+{
+    (void)state;
+    if (the_gpu()->context->driver->chip.has_sm90a == 0)
+        skip();
+    assert_int_equal(isolate_run("8bit", 4, 120, run_8bit, NULL), 0);
+}
+
 static void random_problems(void **state)
 {
     (void)state;
@@ -325,6 +363,7 @@ int main(int argc, char **argv)
         return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [writes=N] [rows=all]\n"), 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_problems),
+        cmocka_unit_test(products_of_8_bits),
         cmocka_unit_test(random_writes),
         cmocka_unit_test(merges),   /* in this process: after all forks */
         cmocka_unit_test(every_row_ran),
