@@ -162,6 +162,8 @@ static int64_t run_8bit(void *arg, int64_t index)
     problem p;
     problem_shape s = problem_plain(7100 + index);
     (void)arg;
+    if (the_gpu()->context->driver->chip.has_sm90a == 0)   /* asked here: a GPU is opened after the fork */
+        return 0;
     s.k_dtype = s.v_dtype = OCT_DTYPE_E4M3FN;
     s.k_scale_mode = s.v_scale_mode = OCT_SCALE_LAYER;
     s.layout = OCT_LAYOUT_V5D;
@@ -188,8 +190,6 @@ static int64_t run_8bit(void *arg, int64_t index)
 static void products_of_8_bits(void **state)
 {
     (void)state;
-    if (the_gpu()->context->driver->chip.has_sm90a == 0)
-        skip();
     assert_int_equal(isolate_run("8bit", 4, 120, run_8bit, NULL), 0);
 }
 

@@ -1,6 +1,6 @@
 /* test_extend_sm90a.c: the extend kernels of Hopper, planned by plan_step, against the float64 oracle: a covering array over what
  * they take, random problems, splits against one pass, batch mates to the bit, and what they do not take. Over the host executor, and over a GPU.
- * Arguments: random=N, seed=S, cover=0. */
+ * Arguments: random=N, seed=S, cover=0, 8bit=N. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -242,7 +242,7 @@ static int64_t run_8bit(void *arg, int64_t i)
 static void products_of_8_bits(void **state)
 {
     (void)state;
-    assert_int_equal(isolate_run("8bit", n_8bit, 60, run_8bit, NULL), 0);
+    assert_int_equal(isolate_run("8bit", n_8bit, 240, run_8bit, NULL), 0);
 }
 
 /* Sums of many like weights, which the 14 bits of the products cut off: totals hold the error. */
@@ -460,10 +460,12 @@ int main(int argc, char **argv)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
         else if (strncmp(argv[i], "cover=", 6) == 0)
             with_cover = strtoll(argv[i] + 6, NULL, 10);
+        else if (strncmp(argv[i], "8bit=", 5) == 0)
+            n_8bit = strtoll(argv[i] + 5, NULL, 10);
         else if (problem_parse(&one, argv[i]) == 0)
             return check(&one) != 0;
         else
-            return fprintf(stderr, "usage: device_extend_sm90a [random=N] [seed=S] [cover=0] | device_extend_sm90a 'seed=...,...'\n"), 2;
+            return fprintf(stderr, "usage: device_extend_sm90a [random=N] [seed=S] [cover=0] [8bit=N] | device_extend_sm90a 'seed=...,...'\n"), 2;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_features),

@@ -22,7 +22,7 @@ import time
 import tomllib
 
 # What the library and these folders of tests are built from.
-COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/parity", "tests/faults", "tests/device"]
+COPIED = ["CMakeLists.txt", "LICENSE", "README.md", "cmake", "include", "src", "tests/CMakeLists.txt", "tests/test_pattern.h", "tests/parity", "tests/faults", "tests/device"]
 PROGRAMS = {"faults": "tests/faults/faults", "parity_attn": "tests/parity/parity_attn", "parity_attn_split": "tests/parity/parity_attn_split",
             "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write",
             "device_attn": "tests/device/device_attn", "device_one": "tests/device/device_one", "device_tile": "tests/device/device_tile",
