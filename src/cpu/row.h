@@ -25,6 +25,18 @@ typedef struct oct__row_kernels {
     oct__row_weigh_fn *weigh;
 } oct__row_kernels;
 
+/* The dims from d on, which fill no register. */
+static inline void oct__row_weigh_last(float *to, const float *const *parts, const double *weights, uint32_t n, uint32_t d, uint32_t dim, bool is_more)
+{
+    for (; d < dim; d++) {
+        double sum = is_more ? (double)to[d] : 0.0;
+        for (uint32_t p = 0; p < n; p++) {
+            sum += weights[p] * (double)parts[p][d];
+        }
+        to[d] = (float)sum;
+    }
+}
+
 /* For any machine, and for one with AVX2, FMA and F16C. */
 extern const oct__row_kernels oct__row_plain, oct__row_avx2;
 

@@ -40,13 +40,7 @@ static void weigh(float *to, const float *const *parts, const double *weights, u
     for (; d + 4 <= dim; d += 4) {
         weigh_in_registers(to, parts, weights, n, d, is_more, 1);
     }
-    for (; d < dim; d++) {
-        double sum = is_more ? (double)to[d] : 0.0;
-        for (uint32_t p = 0; p < n; p++) {
-            sum += weights[p] * (double)parts[p][d];
-        }
-        to[d] = (float)sum;
-    }
+    oct__row_weigh_last(to, parts, weights, n, d, dim, is_more);
 }
 
 const oct__row_kernels oct__row_avx2 = { bring, deliver, rotate, scale_all, scale_each, weigh };
