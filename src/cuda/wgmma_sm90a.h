@@ -51,14 +51,6 @@ DEV void wg_mma_shared_64(float *d, uint64_t a, uint64_t b, const uint32_t is_fi
     OCT__WG_TYPED(OCT__WG_SHARED_64, is_first);
 }
 
-#define OCT__WG_SCORES_64(type, first)                                                                            \
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" OCT__WG_D64 "}, {%32,%33,%34,%35}, %36, " first ", 1, 1, 0;" \
-                 : OCT__WG_F64 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-DEV void wg_mma_scores_64(float *d, const uint32_t *a, uint64_t b, const uint32_t is_first, const uint32_t is_bf16)
-{
-    OCT__WG_TYPED(OCT__WG_SCORES_64, is_first);
-}
-
 #define OCT__WG_64(type, trans)                                                                            \
     asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" OCT__WG_D64 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, " trans ";" \
                  : OCT__WG_F64 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
