@@ -117,6 +117,7 @@ static int64_t check(const problem_shape *shape)
         problem_drop(&p);
         return -1;
     }
+    isolate_doing("%s", used.kernel);
     int64_t bad = device_run_attn(rig, &p, NULL, &plan, why, sizeof why);
     if (bad) {
         isolate_fail("%s", why);

@@ -27,6 +27,7 @@ PROGRAMS = {"faults": "tests/faults/faults", "parity_attn": "tests/parity/parity
             "parity_attn_merge": "tests/parity/parity_attn_merge", "parity_kv_write": "tests/parity/parity_kv_write",
             "device_attn": "tests/device/device_attn", "device_one": "tests/device/device_one", "device_tile": "tests/device/device_tile",
             "device_attn_merge": "tests/device/device_attn_merge",
+            "device_attn_sm90a": "tests/device/device_attn_sm90a", "device_extend_sm90a": "tests/device/device_extend_sm90a",
             "device_kv_write": "tests/device/device_kv_write", "device_plan": "tests/device/device_plan"}
 TIMEOUT_SECONDS = 600
 # Of a device's kernels: removed barriers, bounds of pages, swapped scales, divergent shuffles; their failures must name a kernel. (Missing waits are
