@@ -1,5 +1,6 @@
 /* attn_decode_avx2.c: owns attention of few vectors (up to 24: the query heads of one KV head in decode, a few rows of a speculative
- * step), up to four at a time over one block of keys. Dims lie in the lanes; keys are never stored as f32.
+ * step), up to four at a time over one block of keys. Dims lie in the lanes; keys are never stored as f32. Two rows take it: avx2 multiplies in f32, avx2word
+ * over i8 in integers where they can stand for q and weights (avx2_word.h), and in f32 at edges, in short tiles and where q does not fit.
  *
  * A block of keys at a time:
  *   staging  e4m3 and e5m2 become f16 words in L1, once for all vectors, and V in 4 bits f32; that also finds NaN bytes. The other formats are read in place
@@ -12,8 +13,7 @@
  * from cold pages (2 flop a vector and element, so FMA is the roof): bytes decoded inside both products 46 / 32; next block prefetched
  * into L1 47 / 41; f16 words, 3 keys x 4 vectors and 24 dims x 4 vectors 47 / 39; words and NaN check in one loop 53 / 42; prefetch into
  * L2 53 / 49. Cycles of the loops themselves are in avx2_dims.h. Blocks of 32 keys lose 3 % to the work around the products; 128 gain
- * nothing. Eight vectors 63 / 58, sixteen 71 / 66. i8 goes in integers (avx2_word.h), but at edges, in short
- * tiles and where q does not fit, where its scores are f32.
+ * nothing. Eight vectors 63 / 58, sixteen 71 / 66; i8 in f32 with four 59 / 50, with eight 64 / 57, in integers 73 / 62 with four.
  * Keys that only some rows see (the edges of causal and window, a token mask) are taken row by row, and then only visible keys are
  * touched at all.
  *
@@ -146,6 +146,7 @@ static void stage(uint16_t *to, const uint8_t *const *rows, uint32_t n, uint32_t
 typedef struct few_scratch {
     float s[(BLOCK + 12) * AVX2_PASS];
     _Alignas(32) int16_t weights[(BLOCK + 12) * AVX2_PASS]; /* those of s, for values in integers */
+    bool in_words;                                          /* i8 is multiplied in integers where they can stand for the floats */
     float q_unit[OCT__AVX2_FEW];
     float word_scale_max;                                   /* K scales up to which scores are integers; 0: none are */
     avx2_block blocks[2], visible;                          /* this block and the next; visible: the keys of a block that one row sees */
@@ -299,7 +300,7 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
             formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
         }
         softmax(tile, b, scratch->s, row, n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
-        if (v_dtype == OCT_DTYPE_I8 && avx2_word_weigh(scratch->weights, scratch->s, b->n * row, row, gain)) {
+        if (scratch->in_words && v_dtype == OCT_DTYPE_I8 && avx2_word_weigh(scratch->weights, scratch->s, b->n * row, row, gain)) {
             word_values[n - 1](o, tile->o_stride, keep, gain, scratch->weights, v, b->n, spec->dim_v, v_next);
         } else {
             formats[v_dtype].value[n - 1](o, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v, v_next);
@@ -343,10 +344,10 @@ static size_t round_64(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-size_t oct__attn_few_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
+/* n_word_vectors: those that have q in words; vectors are taken AVX2_PASS at a time, but these are all made before the first. */
+static size_t scratch_bytes(const oct_kv_spec *spec, uint32_t n_word_vectors)
 {
-    const uint32_t n_few = n_vectors < OCT__AVX2_FEW ? n_vectors : OCT__AVX2_FEW; /* they are taken AVX2_PASS at a time, but all have q in words */
-    return round_64(sizeof(few_scratch)) + (BLOCK * (words_stride(spec->dim_k) + v_words_stride(spec)) + n_few * avx2_word_stride(spec->dim_k)) * sizeof(uint16_t) +
+    return round_64(sizeof(few_scratch)) + (BLOCK * (words_stride(spec->dim_k) + v_words_stride(spec)) + n_word_vectors * avx2_word_stride(spec->dim_k)) * sizeof(uint16_t) +
            avx2_stage_bytes(spec, AVX2_BLOCK_MAX);
 }
 
@@ -376,13 +377,13 @@ static void prepare_words(few_scratch *scratch, const oct__attn_tile *tile, uint
     scratch->word_scale_max = avx2_word_scale_max(most, tile->score_scale, spec->dim_k);
 }
 
-static void lay_out(few_scratch *scratch, const oct_kv_spec *spec, uint32_t n_vectors)
+static void lay_out(few_scratch *scratch, const oct_kv_spec *spec, uint32_t n_word_vectors)
 {
     const size_t k_stride = words_stride(spec->dim_k), v_stride = v_words_stride(spec);
     scratch->k_words = (uint16_t *)(void *)((uint8_t *)scratch + round_64(sizeof(few_scratch)));
     scratch->v_words = scratch->k_words + BLOCK * k_stride;
     scratch->q_words = (int16_t *)(void *)(scratch->v_words + BLOCK * v_stride);
-    scratch->stage = (uint8_t *)(scratch->q_words + n_vectors * avx2_word_stride(spec->dim_k));
+    scratch->stage = (uint8_t *)(scratch->q_words + n_word_vectors * avx2_word_stride(spec->dim_k));
     for (uint32_t j = 0; j < BLOCK + 16; j++) {
         const uint32_t row = j < BLOCK ? j : BLOCK - 1;
         scratch->k_rows[j] = (const uint8_t *)(scratch->k_words + row * k_stride);
@@ -390,7 +391,7 @@ static void lay_out(few_scratch *scratch, const oct_kv_spec *spec, uint32_t n_ve
     }
 }
 
-void oct__attn_few__avx2(const oct__attn_tile *tile)
+static void attend(const oct__attn_tile *tile, bool in_words)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const uint32_t n_vectors = tile->n_rows * tile->n_heads;
@@ -399,15 +400,16 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
     avx2_block *now = &scratch->blocks[0], *next = &scratch->blocks[1];
     int64_t key0, key1;
 
-    lay_out(scratch, spec, n_vectors);
+    lay_out(scratch, spec, in_words ? n_vectors : 0);
     for (uint32_t i = 0; i < n_vectors; i++) {
         tile->m[i] = -INFINITY;
         tile->z[i] = 0.0f;
         memset(tile->o + i * tile->o_stride, 0, spec->dim_v * sizeof(float));
     }
     avx2_tile_range(tile, &key0, &key1);
+    scratch->in_words = in_words;
     scratch->word_scale_max = 0;
-    if (spec->k.dtype == OCT_DTYPE_I8 && key1 - key0 >= BLOCK) {
+    if (in_words && spec->k.dtype == OCT_DTYPE_I8 && key1 - key0 >= BLOCK) {
         prepare_words(scratch, tile, n_vectors);
     }
     if (key0 < key1) {
@@ -448,20 +450,64 @@ void oct__attn_few__avx2(const oct__attn_tile *tile)
     }
 }
 
-/* ---- the row ------------------------------------------------------------------------------------------------------------- */
+void oct__attn_few__avx2(const oct__attn_tile *tile)
+{
+    attend(tile, false);
+}
+
+void oct__attn_few__avx2word(const oct__attn_tile *tile)
+{
+    attend(tile, true);
+}
+
+size_t oct__attn_few_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
+{
+    (void)n_vectors; /* they are taken AVX2_PASS at a time */
+    return scratch_bytes(spec, 0);
+}
+
+size_t oct__attn_few_scratch__avx2word(const oct_kv_spec *spec, uint32_t n_vectors)
+{
+    return scratch_bytes(spec, n_vectors < OCT__AVX2_FEW ? n_vectors : OCT__AVX2_FEW);
+}
+
+/* ---- the rows ------------------------------------------------------------------------------------------------------------ */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
 
 size_t oct__attn_decode_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    const size_t few = oct__attn_few_scratch__avx2(spec, n_vectors), many = oct__attn_many_scratch__avx2(spec, n_vectors);
-    return few > many ? few : many;
+    return larger(oct__attn_few_scratch__avx2(spec, n_vectors), oct__attn_many_scratch__avx2(spec, n_vectors));
+}
+
+size_t oct__attn_decode_scratch__avx2word(const oct_kv_spec *spec, uint32_t n_vectors)
+{
+    return larger(oct__attn_few_scratch__avx2word(spec, n_vectors), oct__attn_many_scratch__avx2(spec, n_vectors));
+}
+
+static bool are_few(const oct__attn_tile *tile)
+{
+    /* Rows that see different keys of a block are taken one by one, which pays only where most keys are seen by all. */
+    const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= 32 * (int64_t)tile->n_rows;
+    return tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common;
 }
 
 void oct__attn_decode__avx2(const oct__attn_tile *tile)
 {
-    /* Rows that see different keys of a block are taken one by one, which pays only where most keys are seen by all. */
-    const bool is_mostly_common = tile->n_rows == 1 || tile->key1 - tile->key0 >= 32 * (int64_t)tile->n_rows;
-    if (tile->n_rows * tile->n_heads <= OCT__AVX2_FEW && is_mostly_common) {
+    if (are_few(tile)) {
         oct__attn_few__avx2(tile);
+    } else {
+        oct__attn_many__avx2(tile);
+    }
+}
+
+void oct__attn_decode__avx2word(const oct__attn_tile *tile)
+{
+    if (are_few(tile)) {
+        oct__attn_few__avx2word(tile);
     } else {
         oct__attn_many__avx2(tile);
     }

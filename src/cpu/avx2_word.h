@@ -1,4 +1,4 @@
-/* avx2_word.h: owns the two products of attention of few vectors by AVX2 over i8 pages in integers: vpmaddwd takes 16 products of words and sums them in
+/* avx2_word.h: owns the two products of attn_decode.avx2word, attention of few vectors by AVX2 over i8 pages in integers: vpmaddwd takes 16 products of words and sums them in
  * pairs, beside vpaddd, where f32 takes two FMAs and has to convert as many registers again. As avx512_word.h, which says what is lost:
  *   scores   q in 16 bits against its largest element; K's bytes become words, one instruction for 16
  *   values   pairs of keys; weights in 15 bits against a block's largest, V's dynamic scale in them

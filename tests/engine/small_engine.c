@@ -34,7 +34,7 @@ int choose_f32(void **state)
 }
 
 /* Rows of attention that bring q and weights to 16 or 8 bits: which of them a batch gets depends on its company, and their roundings differ. */
-static const char *rows_that_round(const char *kv)
+static const char *rows_that_round(void)
 {
     static const char *const in_f32[] = {"scalar", "avx2", "avx512"};
     static char names[1024];
@@ -45,7 +45,6 @@ static const char *rows_that_round(const char *kv)
         for (size_t j = 0; j < sizeof(in_f32) / sizeof(in_f32[0]); j++) {
             rounds = rounds && strcmp(row, in_f32[j]) != 0;
         }
-        rounds = rounds || (strcmp(name, "attn_decode.avx2") == 0 && kv[0] == 'i'); /* int8 and i8 go in integers */
         if (rounds) {
             const size_t n = strlen(names);
             assert_true(n + strlen(name) + 2 < sizeof(names));
@@ -79,7 +78,7 @@ octe_engine_options options(const char *kv)
     o.max_step_rows = ROWS;
     o.max_step_logits = ROWS;
     if (!free_choice) {
-        o.deny_variant = rows_that_round(kv);
+        o.deny_variant = rows_that_round();
     }
     return o;
 }

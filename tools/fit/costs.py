@@ -4,11 +4,14 @@
     octavo tune --out xeon.json                                                            # another one, with its rates
     octavo bench regret -t 1 --rates xeon.json --first 110000 --problems 600 --save b.jsonl
     python3 tools/fit/costs.py a.jsonl xeon.json@b.jsonl                                   # wants numpy
+    python3 tools/fit/costs.py --only avx2word a.jsonl                                     # the other rows as the table has them
 
 Problems below 100,000 are held out: they judge the choice and are refused here. Each quarter of the others is left out once, to show how a fit does on
 problems that it hasn't seen. What is counted is what src/plan/amount.c counts, and how rates change it what src/plan/cost.c does; they change together."""
 
 import json
+import os
+import re
 import sys
 
 import numpy as np
@@ -18,22 +21,31 @@ SIZES = {"e4m3fn": 1, "e4m3fnuz": 1, "e5m2": 1, "i8": 1, "f16": 2, "bf16": 2, "f
 # Vectors that are few, keys a row below which several rows are not, vectors of a pass of few, lanes of a register and vectors of a score product of many (src/cpu/avx2.h, avx512.h,
 # avx2_vectors.h, avx512_many.h, attn_amxbf16.c).
 KERNELS = {"avx2": (24, 32, 4, 8, 16), "avx512": (28, 16, 4, 16, 48), "avx512bf16": (12, 16, 8, 16, 48), "avx512vnni": (24, 16, 8, 16, 48), "avx512vnnibf16": (24, 16, 8, 16, 48),
-           "amxbf16": (0, 0, 0, 16, 32)}
+           "amxbf16": (0, 0, 0, 16, 32), "avx2word": (24, 32, 4, 8, 16)}
 NAMES = list(KERNELS)
-UNITS = {"avx2": "CORE", "avx512": "FMA512", "avx512bf16": "BF16", "avx512vnni": "I8", "avx512vnnibf16": "I8_BF16", "amxbf16": "CORE"}
+UNITS = {"avx2": "CORE", "avx512": "FMA512", "avx512bf16": "BF16", "avx512vnni": "I8", "avx512vnnibf16": "I8_BF16", "amxbf16": "CORE", "avx2word": "CORE"}
 FIRST = ["item", "vector", "key", "page", "scale", "edge", "lane", "wait"]
 WAY = ["mac", "again", "exp", "block", "stage", "float8", "i8", "half", "f32", "pad", "value"]
 FEATURES = FIRST + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
 AT = {name: i for i, name in enumerate(FEATURES)}
+# Rows that are another but for some numbers; and where each row's numbers stand among all that are fitted.
+LIKE = {"avx2word": ("avx2", [AT["few_" + f] for f in ("mac", "exp", "block", "float8", "i8", "value")])}
+PLACES = np.arange(len(NAMES) * len(FEATURES)).reshape(len(NAMES), -1)
+for name_, (like_, own_) in LIKE.items():
+    kept_ = PLACES[NAMES.index(name_), own_].copy()
+    PLACES[NAMES.index(name_)] = PLACES[NAMES.index(like_)]
+    PLACES[NAMES.index(name_), own_] = kept_
+# Rows of integer products that sum a V that isn't i8 in f32.
+SUMS_IN_F32 = {"avx512vnni": 6, "avx2word": 3}
 # What is likely, to which a number stays near that no measurement speaks of: ps, ns for item and block, a share for wait.
 START = {"item": 200, "vector": 700, "key": 5000, "page": 10000, "scale": 3000, "edge": 20, "lane": 100, "wait": 0.2,
          "few_mac": 14, "few_again": 6, "few_exp": 400, "few_block": 60, "few_stage": 20, "few_float8": 20, "few_i8": 25, "few_half": 25, "few_f32": 60, "few_pad": 0.01, "few_value": 0.01,
          "many_mac": 14, "many_again": 6, "many_exp": 200, "many_block": 300, "many_stage": 0.01, "many_float8": 100, "many_i8": 150, "many_half": 120, "many_f32": 200, "many_pad": 10,
          "many_value": 0.01}
 # Multiply-adds take about what their rate says, in every way and row, so that a machine of other rates is told apart: 2 flop at 118 GFLOP/s, a bit less
-# since conversion hides behind them; bf16 twice and int8 four times that rate, the latter in two bytes of q. A V that isn't i8 costs vnni FMAs.
-PRODUCTS = {"avx2": (14, 0.01), "avx512": (14, 0.01), "avx512bf16": (7, 7), "avx512vnni": (7, 3.5), "avx512vnnibf16": (7, 3.5), "amxbf16": (0.6, 0.6)}
-FIRM, LOOSE = 1.0, 0.02
+# since conversion hides behind them; bf16 twice and int8 four times that rate, the latter in two bytes of q; two words of AVX2's with an addition. A V that isn't i8 costs integer rows FMAs.
+PRODUCTS = {"avx2": (14, 0.01), "avx512": (14, 0.01), "avx512bf16": (7, 7), "avx512vnni": (7, 3.5), "avx512vnnibf16": (7, 3.5), "amxbf16": (0.6, 0.6), "avx2word": (10, 0.01)}
+FIRM, LOOSE, HELD = 1.0, 0.02, 1e4
 NANO = ("item", "few_block", "many_block")
 # Rates of the core that costs are told for, src/plan/cost.c.
 REFERENCE_CPU = " [25/17/"
@@ -137,7 +149,7 @@ def tile(x, p, kernel, n_rows, n_heads, key0, key1, pos0):
     x[AT[way + "_exp"]] += exps
     x[AT[way + "_block"]] += n_blocks
     x[AT[way + "_pad"]] += pads * dim_k
-    x[AT[way + "_value"]] += seen * dim_v * (v != "i8" and kernel == "avx512vnni")
+    x[AT[way + "_value"]] += seen * dim_v * (v != "i8" and kernel in SUMS_IN_F32)
     for dtype, dim in ((k, dim_k), (v, dim_v)):
         x[column(way, dtype)] += loads * dim
         x[AT[way + "_stage"]] += keys * dim * (SIZES[dtype] == 1 and dtype != "i8")
@@ -196,22 +208,42 @@ def regrets(problems, costs):
     return sorted(found, key=lambda f: -f[0])
 
 
-def likely():
-    """Where a fit begins, and how firmly each number stays there."""
+def likely(only=None):
+    """Where a fit begins, and how firmly each number stays there: all but one row's as the table has them, where there is one."""
     start, firm = np.tile([float(START[f]) for f in FEATURES], (len(NAMES), 1)), np.full((len(NAMES), len(FEATURES)), LOOSE)
     for i, k in enumerate(NAMES):
         for way in ("few_", "many_"):
             for f, ps in zip(("mac", "again"), PRODUCTS[k]):
                 start[i, AT[way + f]], firm[i, AT[way + f]] = ps, FIRM
-            if k == "avx512vnni":
-                start[i, AT[way + "value"]], firm[i, AT[way + "value"]] = 6, 0.3
+            if k in SUMS_IN_F32:
+                start[i, AT[way + "value"]], firm[i, AT[way + "value"]] = SUMS_IN_F32[k], 0.3
         if k == "amxbf16":
             start[i, AT["item"]], start[i, AT["many_pad"]] = 2500, 0.5
             firm[i, [AT["many_mac"], AT["many_again"]]] = 0.05
+    if only is not None:
+        table = rows_of_table()
+        for i, k in enumerate(NAMES):
+            if k != only:
+                start[i], firm[i] = table[k], HELD
     return np.log(start).ravel(), firm.ravel()
 
 
-def fit(problems, steps=80, begin=None):
+def rows_of_table():
+    """Each row's numbers as src/cpu/variants.def has them; what it has as 0 is as good as none."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/cpu/variants.def"), encoding="utf-8") as file:
+        text = file.read().replace("\\\n", " ")
+    of = dict(re.findall(r"#define (\w+_COST(?:_OF)?)(?:\(\.\.\.\))? +(.*)", text))
+    found = {}
+    for k in NAMES:
+        cost = of[k.upper() + "_COST"]
+        call = re.fullmatch(r"(\w+)_OF\((.*)\)", cost)
+        cost = of[call[1] + "_OF"].replace("__VA_ARGS__", call[2]) if call else cost
+        numbers = [float(n) for n in re.findall(r"(?<![\w.])\d[\d.e+-]*", cost.replace("NO_WAY", "WAY(" + ", ".join(["0"] * len(WAY)) + ")"))]
+        found[k] = np.maximum(numbers[:len(FIRST)] + numbers[len(FIRST) + len(KERNELS[k]):], 1e-3)
+    return found
+
+
+def fit(problems, steps=80, begin=None, only=None):
     """Levenberg and Marquardt on a soft L1 loss of two kinds of errors: of a row's time, and, which counts more in close races, of its time beside the others'."""
     machines = [p["machine"] for p in problems]
     share = {m: min((len(problems) / machines.count(m) / len(set(machines))) ** 0.5, WEIGHT_MOST) for m in set(machines)}
@@ -219,15 +251,15 @@ def fit(problems, steps=80, begin=None):
     kernel, x, memory, times, beside, share = (np.array(column_) for column_ in zip(*rows))
     sizes = np.array([len(p["times"]) for p in problems])
     heads, group = np.concatenate([[0], np.cumsum(sizes)[:-1]]), np.repeat(np.arange(len(problems)), sizes)
-    start, firm = likely()
-    weight, n = share * 0.3 / np.sqrt(0.02 + beside - 1), len(FEATURES)
+    start, firm = likely(only)
+    weight = share * 0.3 / np.sqrt(0.02 + beside - 1)
     of_kernel = [np.flatnonzero(kernel == i) for i in range(len(NAMES))]
 
     def centred(a):
         return a - (np.add.reduceat(a, heads, axis=0).T / sizes).T[group]
 
     def work_of(u):
-        return x * np.exp(u).reshape(len(NAMES), -1)[kernel]
+        return x * np.exp(u)[PLACES][kernel]
 
     def errors(u):
         work = work_of(u).sum(1)
@@ -239,7 +271,7 @@ def fit(problems, steps=80, begin=None):
         work = each.sum(1)
         part, j = each * (work**3 / (work**4 + memory**4))[:, None], np.zeros((len(times), len(u)))
         for i, r in enumerate(of_kernel):
-            j[r, i * n:(i + 1) * n] = part[r]
+            j[np.ix_(r, PLACES[i])] = part[r]
         return np.concatenate([0.3 * share[:, None] * j, weight[:, None] * centred(j), np.diag(firm)])
 
     def loss(e):
@@ -264,7 +296,7 @@ def fit(problems, steps=80, begin=None):
         u, e, least, damping = u + step, e_next, next_, max(damping / 3, 1e-9)
         if is_done:
             break
-    return dict(zip(NAMES, np.exp(u).reshape(len(NAMES), -1))), u
+    return dict(zip(NAMES, np.exp(u)[PLACES])), u
 
 
 def say(title, found):
@@ -274,12 +306,15 @@ def say(title, found):
 
 
 def main():
-    problems = load(sys.argv[1:])
-    costs, all_of_it = fit(problems)
+    only, files = (sys.argv[2], sys.argv[3:]) if sys.argv[1:2] == ["--only"] else (None, sys.argv[1:])
+    if only is not None and only not in NAMES:
+        sys.exit(f"--only: one of {', '.join(NAMES)}")
+    problems = load(files)
+    costs, all_of_it = fit(problems, only=only)
     say("fitted", regrets(problems, costs))
     found = []
     for i in range(4):
-        some, _ = fit([p for j, p in enumerate(problems) if j % 4 != i], 25, all_of_it)
+        some, _ = fit([p for j, p in enumerate(problems) if j % 4 != i], 25, all_of_it, only)
         found += regrets(problems[i::4], some)
     found.sort(key=lambda f: -f[0])
     say("left out", found)
@@ -287,8 +322,11 @@ def main():
         keys = ("op", "k_format", "v_format", "heads_q", "heads_kv", "dim_k", "dim_v", "page", "batch", "q_len", "kv_len", "window", "operand")
         print(f"  {100 * regret:5.1f} % {chosen}:", *(p[k] for k in keys), {k: (round(t * 1e6, 1), round(predicted[k] * 1e6, 1)) for k, t in p["times"].items()})
     for k, c in costs.items():
+        if only not in (None, k):
+            continue
+
         def numbers(way):
-            return ", ".join("0" if f == "value" and k != "avx512vnni" else f"{c[AT[way + '_' + f]]:.3g}" for f in WAY)
+            return ", ".join("0" if f == "value" and k not in SUMS_IN_F32 else f"{c[AT[way + '_' + f]]:.3g}" for f in WAY)
         firsts = ", ".join(f"{c[AT[f]]:.4g}" for f in FIRST) + "".join(f", {n}" for n in KERNELS[k])
         print(f"{k}: COST_WAYS({firsts},\n    WAY({UNITS[k]}, {numbers('few')}),\n    WAY({UNITS[k]}, {numbers('many')}))")
 
