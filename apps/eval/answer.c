@@ -223,7 +223,7 @@ static eval_answer decide(const eval_task_kind *kind, const eval_question *q, co
     double right = NAN, wrong = -INFINITY, best = -INFINITY;
     int32_t choice = -1;
     for (uint32_t c = 0; c < q->n_choices; c++) {
-        const double score = jobs[c].log_likelihood / (kind->by_byte ? q->choices[c].n_bytes : 1);
+        const double score = jobs[c].log_likelihood / (kind->by_character ? q->choices[c].n_characters : 1);
         if (score > best) {
             best = score;
             choice = (int32_t)c;

@@ -124,7 +124,7 @@ const char *eval_form_of(const char *path)
 /* What is written must not be what is read, nor another of what is written: the later would take the place of the earlier. */
 static oct_status check_apart(const eval_options *o, oct_error *error)
 {
-    struct { const char *path, *what; bool is_written; } files[2 * APP_TEXTS_MAX + 4];
+    struct { const char *path, *what; bool is_written; } files[2 * APP_TEXTS_MAX + 5];
     uint32_t n = 0;
     files[n].path = o->model, files[n].what = "--model", files[n++].is_written = false;
     for (uint32_t i = 0; i < o->texts.n; i++) {
@@ -135,6 +135,9 @@ static oct_status check_apart(const eval_options *o, oct_error *error)
     }
     if (o->output != NULL) {
         files[n].path = o->output, files[n].what = "--output", files[n++].is_written = true;
+    }
+    if (o->items != NULL) {
+        files[n].path = o->items, files[n].what = "--save-items", files[n++].is_written = true;
     }
     if (o->partial != NULL && strcmp(o->partial, "none") != 0) {
         files[n].path = o->partial, files[n].what = "--partial", files[n++].is_written = true;
@@ -158,6 +161,9 @@ oct_status eval_session_check_outputs(const eval_session *s, oct_error *error)
     }
     for (uint32_t i = 0; i < o->saves.n && status == OCT_OK; i++) {
         status = app_output_check(o->saves.item[i], error);
+    }
+    if (status == OCT_OK && o->items != NULL) {
+        status = app_output_check(o->items, error);
     }
     if (status == OCT_OK && o->partial != NULL && strcmp(o->partial, "none") != 0) {
         status = app_output_check(o->partial, error);

@@ -21,6 +21,7 @@ static const app_flag flags[] = {
     { "-o, --output-format", EVAL_FORMS, APP_CHOICE, OPTION(form), 0, 0, false, "form of the report (md)" },
     { "--output", "FILE", APP_TEXT, OPTION(output), 0, 0, false, "write the report to FILE, whole or not at all, instead of standard output" },
     { "--save", "FILE", APP_TEXTS, OPTION(saves), 0, 0, false, "write it to FILE as well, in the form that its ending says; may be given several times" },
+    { "--save-items", "FILE", APP_TEXT, OPTION(items), 0, 0, false, "write what the tasks ask to FILE, before they are run: a line of JSON an item, its texts and tokens" },
     { "--f32-weights", NULL, APP_SWITCH, OPTION(f32_weights), 0, 0, false, "judge on a copy of the model with F32 weights as well, without the noise of quantised products" },
     { "--f32-dir", "FOLDER", APP_TEXT, OPTION(f32_folder), 0, 0, false, "where that copy is kept for the next time (beside the model)" },
     { "--tokens", "N", APP_COUNT, OPTION(n_tokens), 2, 1u << 20, false, "tokens of each text (2048)" },
@@ -31,6 +32,8 @@ static const app_flag flags[] = {
     { "--lengths", "LIST", APP_TEXT, OPTION(lengths), 0, 0, false, "tokens of the texts of needle and recall (512,2048)" },
     { "--data", "FOLDER", APP_TEXT, OPTION(folder), 0, 0, false, "where hellaswag.jsonl, truthfulqa.jsonl and gsm8k.jsonl lie, as tools/setup/tasks.sh puts them (build/tasks)" },
     { "--seed", "N", APP_COUNT, OPTION(seed), 0, UINT32_MAX, false, "of made items and of the bootstrap (1)" },
+    { "--sensitivity", "N", APP_COUNT, OPTION(n_sensitivities), 0, EVAL_MAX_FORMATS, false,
+      "caches after the base that are taken layer by layer, in their order; each costs about as much as all else of 'inside' (1)" },
     { "--no-floor", NULL, APP_SWITCH, OPTION(no_floor), 0, 0, false, "don't measure the noise floor, which loads the model a second time in llama.cpp" },
     { "--partial", "FILE", APP_TEXT, OPTION(partial), 0, 0, false,
       "where an unfinished evaluation is kept, and continued from by the same command; none: nowhere (in the user's cache folder)" },
@@ -58,7 +61,7 @@ static bool read_options(const app_command *command, int argc, char **argv, eval
     eval_options *const o = &s->options;
     *o = (eval_options){
         .form = "md", .formats = EVAL_DEFAULT_FORMATS, .tasks = "all", .n_tokens = 2048, .chunk_tokens = 1024, .n_items = 100, .n_generated = 20, .generate_tokens = 200,
-        .lengths = "512,2048", .folder = "build/tasks", .seed = 1, .keep_seconds = 10, .block_size = 16,
+        .lengths = "512,2048", .folder = "build/tasks", .seed = 1, .keep_seconds = 10, .block_size = 16, .n_sensitivities = 1,
     };
     /* --quick is a set of defaults: what is said beside it counts. */
     for (int i = 0; i < argc; i++) {

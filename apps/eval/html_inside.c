@@ -204,6 +204,9 @@ void eval_html_inside(const eval_result *r, const eval_pass *pass, uint32_t p, a
         eval_html_text(text, f->text);
         app_text_add(text, ".</p>\n");
     }
+    if (in->n_findings_more > 0) {
+        app_text_add(text, "<p class=\"finding\">And %u more, for which this list has no room.</p>\n", in->n_findings_more);
+    }
     for (uint32_t i = 0; i < in->n_formats; i++) {
         (void)snprintf(id, sizeof(id), "h%uf%u", p, i);
         add_maps(r, in, &in->formats[i], id, text);

@@ -6,7 +6,7 @@
 #include "apps/text.h"
 #include "engine/engine.h"
 
-enum { EVAL_INSIDE_MAX_FORMATS = 24, EVAL_INSIDE_MAX_FINDINGS = 32 };
+enum { EVAL_INSIDE_MAX_FORMATS = 24, EVAL_INSIDE_MAX_FINDINGS = 200 };
 
 /* Ratios of a signal to its noise are in dB: 10 log10 of the sum of squares over the sum of squared errors. EVAL_EXACT_DB: no error at all; NAN: not
  * measured. */
@@ -74,6 +74,7 @@ typedef struct eval_inside {
     uint32_t n_sensitivities;
     eval_sensitivity sensitivities[EVAL_INSIDE_MAX_FORMATS];
     uint32_t n_findings;
+    uint32_t n_findings_more;                  /* beyond those listed: there is no room for all that one mistake may break */
     eval_finding findings[EVAL_INSIDE_MAX_FINDINGS];
 } eval_inside;
 

@@ -10,6 +10,8 @@
 
 /* Stored otherwise than asked for when it is that much noisier, in dB. */
 #define LESS_THAN_ASKED 1.0
+/* One token's vector is by chance some dB noisier than the mean of all. */
+#define NOISY_TOKEN 10.0
 /* A kernel that rounds q and weights to 8 bits keeps some 35 dB; wrong keys or scales leave less than this. */
 #define KERNEL_DB 25.0
 /* Another window explains what a kernel did when it leaves so small a share of the error. */
@@ -25,6 +27,8 @@ void eval_inside_add_finding(eval_inside *inside, uint32_t format, uint32_t laye
         eval_finding *const f = &inside->findings[inside->n_findings++];
         *f = (eval_finding){ .format = format, .layer = layer, .part = part, .head = head };
         (void)snprintf(f->text, sizeof(f->text), "%s", text);
+    } else {
+        inside->n_findings_more++;
     }
 }
 
@@ -62,6 +66,31 @@ static bool find_settings(const eval_probe *p, eval_inside *inside, uint32_t il,
     return false;
 }
 
+/* The tokens of a head that are much noisier than the format makes the whole: " in tokens 16 to 31", or nothing where most are. */
+static void say_tokens(const eval_probe *p, uint32_t il, int side, uint32_t head, double asked_db, char *text, size_t size)
+{
+    const uint32_t dim = p->info->head_dim;
+    const size_t at = ((size_t)il * p->info->n_heads_kv + head) * p->n_tokens * dim;
+    uint32_t n = 0, first = 0, last = 0;
+    for (uint32_t t = 0; t < p->n_tokens; t++) {
+        eval_energy e = { 0, 0 };
+        for (uint32_t d = 0; d < dim; d++) {
+            const double made = (double)p->made[side][at + (size_t)t * dim + d], error = (double)p->kept[side][at + (size_t)t * dim + d] - made;
+            e.signal += made * made;
+            e.error += error * error;
+        }
+        if (!(eval_energy_db(e) >= (asked_db < 100 ? asked_db : 100) - NOISY_TOKEN) && e.error != 0) {
+            first = n == 0 ? t : first;
+            last = t;
+            n++;
+        }
+    }
+    text[0] = '\0';
+    if (n > 0 && last - first + 1 < p->n_tokens / 2 + 1) {
+        (void)snprintf(text, size, " in tokens %u to %u", first, last);
+    }
+}
+
 /* What is stored is not what the format makes of these values. */
 static void find_stored(const eval_probe *p, eval_inside *inside, const eval_inside_format *f, uint32_t il, int side)
 {
@@ -75,28 +104,27 @@ static void find_stored(const eval_probe *p, eval_inside *inside, const eval_ins
         worst = wrong && (n_wrong == 1 || kept[h].snr_db < kept[worst].snr_db) ? h : worst;
     }
     if (n_wrong > 0) {
-        char text[256];
-        (void)snprintf(text, sizeof(text), "%c of layer %u, KV head %u%s: what is stored has %.1f dB, the format gives these values %.1f dB", "KV"[side], il, worst,
-                       n_wrong == n && n > 1 ? " and all others" : n_wrong > 1 ? " and more" : "", kept[worst].snr_db, kept[worst].asked_db);
+        char text[256], tokens[48];
+        say_tokens(p, il, side, worst, kept[worst].asked_db, tokens, sizeof(tokens));
+        (void)snprintf(text, sizeof(text), "%c of layer %u, KV head %u%s: what is stored has %.1f dB, the format gives these values %.1f dB%s%s", "KV"[side], il, worst,
+                       n_wrong == n && n > 1 ? " and all others" : n_wrong > 1 ? " and more" : "", kept[worst].snr_db, kept[worst].asked_db, tokens[0] != '\0' ? "; the noise is" : "", tokens);
         eval_inside_add_finding(inside, p->wanted->format, il, (uint32_t)side, n_wrong == 1 ? (int32_t)worst : -1, text);
     }
 }
 
 /* What the kernel made of what is stored. */
-static void find_kernel(const eval_probe *p, eval_inside *inside, uint32_t il)
+static void find_kernel(const eval_probe *p, eval_inside *inside, uint32_t il, uint32_t page_tokens)
 {
     char text[256];
     eval_kernel_sums all = { 0 };
     for (uint32_t h = 0; h < p->info->n_heads; h++) {
         const eval_kernel_sums *const k = &p->kernels[(size_t)il * p->info->n_heads + h];
         all.signal += k->signal;
-        all.dot += k->dot;
-        all.out += k->out;
         for (int w = 0; w < EVAL_N_WINDOWS; w++) {
             all.error[w] += k->error[w];
         }
     }
-    const double right = all.error[EVAL_WINDOW_RIGHT], db = eval_energy_db((eval_energy){ all.signal, right });
+    const double right = all.error[EVAL_WINDOW_RIGHT];
     const bool is_less = all.error[EVAL_WINDOW_LESS] < WINDOW_SHARE * right, is_more = all.error[EVAL_WINDOW_MORE] < WINDOW_SHARE * right;
     if (octe_model_layer_has_window(p->options->model, il) && (is_less || is_more)) {
         (void)snprintf(text, sizeof(text), "attention of layer %u sees a window of %u keys, the model has %u: its error falls from %.3g to %.3g of the signal with that", il,
@@ -105,19 +133,27 @@ static void find_kernel(const eval_probe *p, eval_inside *inside, uint32_t il)
         eval_inside_add_finding(inside, p->wanted->format, il, EVAL_PART_ATTENTION, -1, text);
         return;
     }
-    /* No error at all has a ratio only where there is a signal. */
-    if (db >= KERNEL_DB || right == 0) {
+    uint32_t heads[1024], n = 0;
+    double worst = EVAL_EXACT_DB;
+    for (uint32_t h = 0; h < p->info->n_heads && h < sizeof(heads) / sizeof(heads[0]); h++) {
+        const eval_kernel_sums *const k = &p->kernels[(size_t)il * p->info->n_heads + h];
+        const double of_head = eval_energy_db((eval_energy){ k->signal, k->error[EVAL_WINDOW_RIGHT] });
+        /* No error at all has a ratio only where there is a signal; not-a-number does not fit. */
+        if (!(of_head >= KERNEL_DB) && k->error[EVAL_WINDOW_RIGHT] != 0) {
+            heads[n++] = h;
+            worst = isnan(of_head) || of_head < worst ? of_head : worst;
+        }
+    }
+    if (n == 0) {
         return;
     }
-    /* What is left after the best factor on the result: little, when V alone was read with another scale. */
-    const double gain = all.dot / all.signal, left = all.out - all.dot * gain;
-    if (left < pow(10, -KERNEL_DB / 10) * all.out && fabs(gain - 1) > 0.02) {
-        (void)snprintf(text, sizeof(text), "V of layer %u is read as %.3g times what is stored: its scale is not the one it was written with", il, gain);
-        eval_inside_add_finding(inside, p->wanted->format, il, EVAL_PART_V, -1, text);
-    } else {
-        (void)snprintf(text, sizeof(text), "attention of layer %u does not fit what is stored: %.1f dB against the same K and V in f64", il, db);
-        eval_inside_add_finding(inside, p->wanted->format, il, EVAL_PART_ATTENTION, -1, text);
+    const uint32_t group = p->info->n_heads / p->info->n_heads_kv;
+    const int32_t head = n < p->info->n_heads && heads[0] / group == heads[n - 1] / group ? (int32_t)(heads[0] / group) : -1;
+    eval_finding f = { .part = EVAL_PART_ATTENTION, .head = head };
+    if (!eval_probe_explain(p, il, page_tokens, heads, n, &f)) {
+        (void)snprintf(f.text, sizeof(f.text), "attention of layer %u does not fit what is stored: %.1f dB against the same K and V in f64, %u of %u query heads", il, worst, n, p->info->n_heads);
     }
+    eval_inside_add_finding(inside, p->wanted->format, il, f.part, f.head, f.text);
 }
 
 static double most_used(const eval_inside *inside, const eval_inside_format *f, uint32_t il, int side)
@@ -171,7 +207,7 @@ void eval_probe_find(const eval_probe *p, eval_inside *inside, const eval_inside
                 find_stored(p, inside, f, il, side);
             }
         }
-        find_kernel(p, inside, il);
+        find_kernel(p, inside, il, there ? is.spec.page_size : p->n_tokens);
     }
     for (int side = 0; side < 2; side++) {
         find_ranges(inside, f, side);
@@ -184,11 +220,14 @@ oct_status eval_alone_find(eval_inside *inside, const eval_sensitivity *s, oct_e
     if (costs == NULL) {
         return oct__error_set(error, OCT_OUT_OF_MEMORY, "octavo eval", "out of memory");
     }
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        costs[i] = s->alone[i].kl;
+        if (!isnan(s->alone[i].kl)) {
+            costs[n++] = s->alone[i].kl;
+        }
     }
-    qsort(costs, s->n, sizeof(*costs), by_size);
-    const double median = s->n > 0 ? costs[s->n / 2] : (double)NAN;
+    qsort(costs, n, sizeof(*costs), by_size);
+    const double median = n > 0 ? costs[n / 2] : (double)NAN;
     for (uint32_t i = 0; i < s->n && s->n > 2; i++) {
         const eval_alone *const one = &s->alone[i];
         if (!(one->kl <= COSTLY * median) && !(one->kl <= COSTLY * s->floor)) {

@@ -122,7 +122,7 @@ void eval_inside_json(const eval_inside *in, bool raw, app_text *text)
         add_table(&attended, in->formats[i].attended, digits, text);
         app_text_add(text, "}");
     }
-    app_text_add(text, "], \"sensitivities\": [");
+    app_text_add(text, "], \"n_findings_more\": %u, \"sensitivities\": [", in->n_findings_more);
     for (uint32_t i = 0; i < in->n_sensitivities; i++) {
         app_text_add(text, "%s\n   ", i > 0 ? "," : "");
         add_sensitivity(&in->sensitivities[i], digits, text);
@@ -280,6 +280,7 @@ static oct_status read_sizes(const json_t *json, eval_inside *in, oct_error *err
         { "n_layers", 1, 1024, &in->n_layers }, { "n_heads", 1, 1024, &in->n_heads }, { "n_heads_kv", 1, 1024, &in->n_heads_kv }, { "head_dim", 1, 1024, &in->head_dim },
         { "window_tokens", 0, INT32_MAX, &in->window_tokens }, { "n_tokens", 0, INT32_MAX, &in->n_tokens }, { "n_rows", 0, INT32_MAX, &in->n_rows },
         { "n_alone_tokens", 0, INT32_MAX, &in->n_alone_tokens }, { "n_alone_judged", 0, INT32_MAX, &in->n_alone_judged },
+        { "n_findings_more", 0, INT32_MAX, &in->n_findings_more },
     };
     oct_status status = OCT_OK;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && status == OCT_OK; i++) {

@@ -84,6 +84,9 @@ void eval_inside_markdown(const eval_inside *in, const char *const *names, app_t
     for (uint32_t i = 0; i < in->n_findings; i++) {
         app_text_add(text, "- **%s**: %s.\n", names[in->findings[i].format], in->findings[i].text);
     }
+    if (in->n_findings_more > 0) {
+        app_text_add(text, "- and %u more, for which this list has no room.\n", in->n_findings_more);
+    }
     for (uint32_t i = 0; i < in->n_sensitivities; i++) {
         add_sensitivity(in, &in->sensitivities[i], names[in->sensitivities[i].format], text);
     }

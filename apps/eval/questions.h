@@ -8,7 +8,7 @@
 typedef struct eval_choice {
     int32_t *tokens;                /* malloc'ed */
     uint32_t n_tokens;
-    uint32_t n_bytes;               /* of its text, for a likelihood by byte */
+    uint32_t n_characters;          /* of its text without the blank that joins it to the context, at least 1 */
 } eval_choice;
 
 typedef struct eval_question {
@@ -50,7 +50,7 @@ typedef struct eval_item_options {
 typedef struct eval_task_kind {
     const char *name, *title, *how, *source;
     eval_scoring scoring;
-    bool by_byte;                   /* EVAL_CHOOSE: likelihood divided by the choice's bytes */
+    bool by_character;              /* EVAL_CHOOSE: likelihood divided by the choice's characters, as acc_norm of the usual harness */
     /* IO_ERROR: the file of items is not there; INVALID_ARGUMENT: the context is shorter than the task needs, with the numbers. */
     oct_status (*make)(const struct eval_task_kind *kind, const eval_item_options *options, eval_questions *questions, oct_error *error);
 } eval_task_kind;

@@ -92,26 +92,36 @@ static void add_quality_table(const eval_result *r, const eval_text *t, app_text
     end_table(&table, text);
 }
 
-static void add_positions(const eval_result *r, const eval_text *t, app_text *text)
+/* Caches that stand side by side where each has a column: more go into a table of their own below. */
+enum { ABREAST = 8 };
+
+/* Of caches first .. end. */
+static void add_position_table(const eval_result *r, const eval_text *t, uint32_t first, uint32_t end, app_text *text)
 {
     app_table table = { 0 };
     app_table_column(&table, "position", false);
     app_table_column(&table, "tokens", false);
-    const uint32_t most = APP_TABLE_MAX_COLUMNS - 2, n_formats = r->n_formats - 1 < most ? r->n_formats : most + 1;
-    for (uint32_t f = 1; f < n_formats; f++) {
+    for (uint32_t f = first; f < end; f++) {
         app_table_column(&table, r->formats[f].label, false);
     }
     for (uint32_t i = 0; i < t->quality[0].n_positions; i++) {
         const eval_position *const p = &t->quality[0].positions[i];
         app_table_cell(&table, "%u – %u", p->first, p->last);
         app_table_cell(&table, "%llu", (unsigned long long)p->n_tokens);
-        for (uint32_t f = 1; f < n_formats; f++) {
+        for (uint32_t f = first; f < end; f++) {
             const eval_position *const own = &t->quality[f].positions[i];
             app_table_cell(&table, isnan(own->kl_stderr) ? "%.1e" : "%.1e ± %.0e", own->kl, own->kl_stderr);
         }
     }
-    app_text_add(text, "KL by the token's position in its sequence, with its standard error:\n\n");
     end_table(&table, text);
+}
+
+static void add_positions(const eval_result *r, const eval_text *t, app_text *text)
+{
+    app_text_add(text, "KL by the token's position in its sequence, with its standard error:\n\n");
+    for (uint32_t first = 1; first < r->n_formats; first += ABREAST) {
+        add_position_table(r, t, first, first + ABREAST < r->n_formats ? first + ABREAST : r->n_formats, text);
+    }
 }
 
 /* A token's own bytes so that they can be seen. */
@@ -250,14 +260,14 @@ static void add_verdict(const eval_task *t, const eval_verdict *v, app_table *ta
     }
 }
 
-static void add_cells(const eval_result *r, const eval_task *t, app_text *text)
+/* Of caches first .. end. */
+static void add_cell_table(const eval_result *r, const eval_task *t, uint32_t first, uint32_t end, app_text *text)
 {
     app_table table = { 0 };
-    const uint32_t most = APP_TABLE_MAX_COLUMNS - 3, n_formats = r->n_formats < most ? r->n_formats : most;
     app_table_column(&table, "length", false);
     app_table_column(&table, "depth", false);
     app_table_column(&table, "items", false);
-    for (uint32_t f = 0; f < n_formats; f++) {
+    for (uint32_t f = first; f < end; f++) {
         app_table_column(&table, r->formats[f].label, false);
     }
     for (uint32_t c = 0; c < t->n_cells; c++) {
@@ -269,12 +279,19 @@ static void add_cells(const eval_result *r, const eval_task *t, app_text *text)
             app_table_cell(&table, "%.0f %%", 100 * cell->depth);
         }
         app_table_cell(&table, "%u", cell->n_items);
-        for (uint32_t f = 0; f < n_formats; f++) {
+        for (uint32_t f = first; f < end; f++) {
             app_table_cell(&table, "%u", cell->n_correct[f]);
         }
     }
-    app_text_add(text, "Right answers of %s by length and depth:\n\n", t->title);
     end_table(&table, text);
+}
+
+static void add_cells(const eval_result *r, const eval_task *t, app_text *text)
+{
+    app_text_add(text, "Right answers of %s by length and depth:\n\n", t->title);
+    for (uint32_t first = 0; first < r->n_formats; first += ABREAST) {
+        add_cell_table(r, t, first, first + ABREAST < r->n_formats ? first + ABREAST : r->n_formats, text);
+    }
 }
 
 static void add_task(const eval_result *r, const eval_task *t, app_text *text)
@@ -318,7 +335,7 @@ static void add_summary(const eval_result *r, const eval_pass *pass, app_text *t
         app_table_column(&table, "KL", false);
         app_table_column(&table, "same top-1", false);
     }
-    for (uint32_t t = 0; t < pass->n_tasks && table.n_columns < APP_TABLE_MAX_COLUMNS - 1; t++) {
+    for (uint32_t t = 0; t < pass->n_tasks; t++) {
         if (pass->tasks[t].skipped == NULL) {
             app_table_column(&table, pass->tasks[t].title, false);
         }
@@ -328,8 +345,6 @@ static void add_summary(const eval_result *r, const eval_pass *pass, app_text *t
     }
     for (uint32_t f = 0; f < r->n_formats; f++) {
         uint32_t n_told = 0, n_run = 0;
-        const uint32_t end = table.n_columns - (pass->n_tasks > 0);
-        uint32_t column = 2;
         app_table_cell(&table, "%s%s", r->formats[f].label, f == 0 ? " (base)" : "");
         app_table_cell(&table, "%llu", (unsigned long long)r->formats[f].kv_bytes_per_token);
         if (pass->n_texts > 0) {
@@ -337,16 +352,13 @@ static void add_summary(const eval_result *r, const eval_pass *pass, app_text *t
             app_table_cell(&table, "%.2f ± %.2f", q->ppl, q->ppl_stderr);
             app_table_small(&table, q->kl.mean);
             app_table_cell(&table, "%.1f %%", 100 * q->same_top);
-            column += 3;
         }
         for (uint32_t t = 0; t < pass->n_tasks; t++) {
             const eval_task *const task = &pass->tasks[t];
             if (task->skipped == NULL) {
                 n_run++;
                 n_told += task->verdicts[f].distinguishable;
-                if (column++ < end) {
-                    app_table_cell(&table, "%u / %u", task->verdicts[f].n_correct, task->n_items);
-                }
+                app_table_cell(&table, "%u / %u", task->verdicts[f].n_correct, task->n_items);
             }
         }
         if (pass->n_tasks > 0) {

@@ -105,7 +105,7 @@ typedef struct eval_item {
 typedef struct eval_answer {
     int8_t correct;                 /* 0, 1; -1: not yet */
     int32_t choice;                 /* multiple choice: what was chosen; else -1 */
-    double score;                   /* nats: log-likelihood of the right answer (multiple choice: minus the best wrong one, per byte where the task says so); NAN: none */
+    double score;                   /* nats: log-likelihood of the right answer (multiple choice: minus the best wrong one, per character where the task says so); NAN: none */
     char *said;                     /* generation: what was taken as the answer, valid UTF-8; NULL: nothing, or no such task */
 } eval_answer;
 

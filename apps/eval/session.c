@@ -10,6 +10,7 @@
 #include "apps/eval/conclude.h"
 #include "apps/eval/html.h"
 #include "apps/eval/inside.h"
+#include "apps/eval/items_file.h"
 #include "apps/eval/partial.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
@@ -114,8 +115,8 @@ static bool inside_goes_on(void *user, const char *doing, double done, double to
     return !app_interrupted();
 }
 
-/* Layer by layer only for the first format after the base: that costs as much as all else together. */
-enum { SENSITIVITIES = 1 };
+/* Formats after the base that are taken layer by layer. */
+static uint32_t sensitivities(const eval_session *s) { return s->options.n_sensitivities < s->n_formats ? s->options.n_sensitivities : s->n_formats - 1; }
 
 static eval_inside_options inside_options(eval_session *s, const octe_model *model, const int32_t *tokens, uint32_t n)
 {
@@ -128,7 +129,7 @@ static eval_inside_options inside_options(eval_session *s, const octe_model *mod
 static double work_of(eval_session *s, const eval_pass *pass)
 {
     const eval_inside_options within = inside_options(s, s->model, NULL, s->sources[0].n_tokens);
-    double work = s->inside && pass->inside == NULL ? eval_inside_work(&within, s->n_formats, s->n_formats > SENSITIVITIES ? SENSITIVITIES : 0) : 0;
+    double work = s->inside && pass->inside == NULL ? eval_inside_work(&within, s->n_formats, sensitivities(s)) : 0;
     for (uint32_t i = 0; i < pass->n_texts; i++) {
         work += (double)(pass->texts[i].n_tokens - pass->texts[i].n_done) * (s->n_formats + (pass->texts[i].noise != NULL));
     }
@@ -157,7 +158,7 @@ static oct_status run_inside(eval_session *s, const eval_run *run, eval_pass *pa
     tokens[0] = source->bos;
     memcpy(tokens + n_special, source->tokens, source->n_tokens * sizeof(*tokens));
     for (uint32_t f = 0; f < s->n_formats; f++) {
-        wanted[f] = (eval_inside_wanted){ .format = f, .kv = eval_run_config(run, f), .sensitivity = f > 0 && f <= SENSITIVITIES };
+        wanted[f] = (eval_inside_wanted){ .format = f, .kv = eval_run_config(run, f), .sensitivity = f > 0 && f <= sensitivities(s) };
     }
     const eval_inside_options options = inside_options(s, run->model, tokens, n);
     s->inside_done = 0;
@@ -215,12 +216,28 @@ static oct_status run_f32(eval_session *s, oct_error *error)
     return status == OCT_OK ? run_pass(s, 1, s->copy, s->copy_path, error) : status;
 }
 
+/* Before the work: who waits for minutes may look at what is asked meanwhile. */
+static oct_status save_items(const eval_session *s, oct_error *error)
+{
+    app_text text = { 0 };
+    for (uint32_t i = 0; i < s->n_kinds; i++) {
+        eval_items_file_add(s->kinds[i], &s->questions[i], s->vocab, &text);
+    }
+    app_text_add(&text, "%s", "");
+    const int code = app_output_report(&text, s->options.items);
+    app_text_free(&text);
+    return code == 0 ? OCT_OK : oct__error_set(error, OCT_IO_ERROR, where, "--save-items: the items are not written");
+}
+
 oct_status eval_session_run(eval_session *s, oct_error *error)
 {
     s->begun = s->kept_at = oct__clock_seconds();
     oct_status status = eval_session_open(s, error);
     if (status == OCT_OK) {
         status = eval_session_prepare(s, error);
+    }
+    if (status == OCT_OK && s->options.items != NULL) {
+        status = save_items(s, error);
     }
     if (status == OCT_OK) {
         status = resume(s, error);

@@ -13,9 +13,9 @@
 #define EVAL_ENDINGS ".html .md .json"
 
 typedef struct eval_options {
-    const char *model, *formats, *tasks, *form, *output, *f32_folder, *lengths, *folder, *partial, *rates_file;
+    const char *model, *formats, *tasks, *form, *output, *items, *f32_folder, *lengths, *folder, *partial, *rates_file;
     app_texts texts, saves;
-    uint32_t n_tokens, chunk_tokens, n_items, n_generated, generate_tokens, seed, keep_seconds, n_threads, block_size;
+    uint32_t n_tokens, chunk_tokens, n_items, n_generated, generate_tokens, seed, keep_seconds, n_threads, block_size, n_sensitivities;
     bool f32_weights, quick, no_floor;
 } eval_options;
 

@@ -10,7 +10,7 @@
 
 #include "apps/compare/runner.h"
 
-enum { MOST_TOKENS = 512 };
+enum { MOST_TOKENS = 2048 };
 
 static int fail(const char *what)
 {
@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     if (octe_model_open(argv[1], NULL, &model, &error) != OCT_OK || compare_formats_parse(list, formats, &n_formats, &error) != OCT_OK) {
         return fail(error.text);
     }
-    const compare_runner_options options = { .model = model, .path = argv[1], .n_threads = 1, .context_tokens = MOST_TOKENS, .step_rows = MOST_TOKENS, .step_logits = MOST_TOKENS };
+    const uint32_t context = octe_model_info_get(model)->n_ctx_train, most = context < MOST_TOKENS ? context : MOST_TOKENS;
+    const compare_runner_options options = { .model = model, .path = argv[1], .n_threads = 1, .context_tokens = most, .step_rows = most, .step_logits = most };
     const int code = compare_runner_open(&runner, &formats[1], &options, &error) == OCT_OK ? copy_logits(&runner, octe_model_info_get(model)->n_vocab) : fail(error.text);
     compare_runner_close(&runner);
     octe_model_close(model);

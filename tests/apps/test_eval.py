@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import random
 import re
 import signal
 import subprocess
@@ -12,40 +13,10 @@ import numpy
 import pytest
 
 import tiny_gguf
+from eval_rig import CLEAN, ITEMS, N_VOCAB, PROBLEMS, QUESTIONS, check_choices, evaluate, items, log_softmax, logits_of   # noqa: F401 (fixtures)
 
 TEXT = ("It was the best of days, it was the worst of nights; 34 bales of wool lay in the store, and 12 more were owed. " * 5)[:500]
 FORMATS = ["f16", "e4m3", "i8+rot/i8"]
-N_VOCAB = 259
-
-
-@pytest.fixture(scope="module")
-def evaluate(octavo):
-    """JSON of a run that keeps nothing unless told where."""
-    def run(*arguments, **how):
-        kept = () if "--partial" in arguments else ("--partial", "none")
-        return octavo("eval", *arguments, *kept, **how)
-    return run
-
-
-@pytest.fixture(scope="module")
-def logits_of(request):
-    """Logits in f64 of lists of tokens under a cache."""
-    program = request.config.getoption("--eval-logits")
-
-    def run(model, name, sequences):
-        stdin = b"".join(numpy.array([len(tokens), *tokens], numpy.int32).tobytes() for tokens in sequences)
-        done = subprocess.run([program, model, name], input=stdin, capture_output=True, timeout=120)
-        assert done.returncode == 0, done.stderr.decode()
-        flat = numpy.frombuffer(done.stdout, numpy.float32).astype(numpy.float64).reshape(-1, N_VOCAB)
-        ends = numpy.cumsum([len(tokens) for tokens in sequences])
-        return [flat[end - len(tokens):end] for tokens, end in zip(sequences, ends)]
-    return run
-
-
-def log_softmax(logits):
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - numpy.log(numpy.exp(shifted).sum(axis=-1, keepdims=True))
-
 
 @pytest.fixture(scope="module")
 def tokens_run(evaluate, tiny, tmp_path_factory):
@@ -137,40 +108,6 @@ def test_markdown_has_the_numbers_of_json(tokens_run):
     assert "Noise floor with the file's weights" in markdown and "The 20 tokens that e4m3, scale 1 changed most" in markdown
 
 
-ITEMS = [
-    {"id": "h-1", "activity_label": "Paint", "ctx": "A man [title] paints.  he", "endings": ["sits [step] down.", "runs away fast.", "sings", "is a wall"], "expected_index": 1},
-    {"id": "h-2", "activity_label": "Swim", "ctx": "They swim. they", "endings": ["dive", "drink all of the water", "fly", "go"], "expected_index": 0},
-    {"id": "h-3", "activity_label": "Cook", "ctx": "She cooks", "endings": ["soup", "a stone", "the moon", "bread and butter"], "expected_index": 3},
-]
-CLEAN = [("Paint: A man. paints. he", [" sits down.", " runs away fast.", " sings", " is a wall"]), ("Swim: They swim. they", [" dive", " drink all of the water", " fly", " go"]),
-         ("Cook: She cooks", [" soup", " a stone", " the moon", " bread and butter"])]
-QUESTIONS = [{"id": "t-1", "question": "Is it?", "choices": ["Yes.", "No, it never was.", "Maybe so"], "expected_index": 0},
-             {"id": "t-2", "question": "Who?", "choices": ["Nobody.", "A king"], "expected_index": 0}]
-PROBLEMS = [{"id": "g-1", "prompt": "1 + 1?", "expected": "2"}, {"id": "g-2", "prompt": "What is 3 times 4?", "expected": "12"}]
-
-
-@pytest.fixture(scope="module")
-def items(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("items")
-    for name, rows in (("hellaswag", ITEMS), ("truthfulqa", QUESTIONS), ("gsm8k", PROBLEMS)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-def check_choices(task, asked, rights, by_byte, logits_of, model, name, answers):
-    """Sums of log-probabilities, a whole text at a time, without anything shared."""
-    for (context, choices), right, answer in zip(asked, rights, answers):
-        n = len(context)
-        texts = [list((context + choice).encode()) for choice in choices]
-        sums = []
-        for tokens, choice, rows in zip(texts, choices, logits_of(model, name, texts)):
-            own = log_softmax(rows)
-            sums.append(sum(own[i - 1, tokens[i]] for i in range(n, len(tokens))) / (len(choice) if by_byte else 1))
-        best = int(numpy.argmax(sums))
-        assert answer["choice"] == best and answer["correct"] == (best == right), (task, name, sums)
-        assert answer["score"] == pytest.approx(sums[right] - max(s for i, s in enumerate(sums) if i != right), rel=1e-3, abs=1e-4)
-
-
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_log_likelihoods_are_sums_over_the_logits(evaluate, logits_of, tiny, tiny_window, items, kind):
     """Shared contexts, groups and pages change nothing; with window layers neither."""
@@ -246,7 +183,7 @@ def test_an_interrupted_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path
         total = 0xcbf29ce484222325
         for byte in body:
             total = (total ^ byte) * 0x100000001b3 & 0xffffffffffffffff
-        partial.write_bytes(b"octavo eval partial 1 %016x\n" % total + body)
+        partial.write_bytes(b"octavo eval partial 2 %016x\n" % total + body)
         assert "not of this evaluation's shape" in evaluate(*arguments, "--partial", partial, check=1).err
     partial.write_bytes(head)
 
@@ -256,6 +193,31 @@ def test_an_interrupted_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path
     assert continued["provenance"]["n_resumed"] == 1
     whole = json.loads(evaluate(*arguments, "-o", "json").out)
     assert same_numbers(continued) == same_numbers(whole)
+
+
+def test_a_killed_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path, request):
+    """Killed at moments of chance, a few times one behind the other: what is left is whole, and the end is what an uninterrupted run gives."""
+    arguments = ["-m", tiny, "--tasks", "tokens,greedy,hellaswag,truthfulqa,gsm8k,needle,copy,inside", "--data", items, "--kv-cache-dtype", "e4m3", "--chunk", "128", "--no-floor", "-t", "1", "--tokens", "2000",
+                 "--lengths", "500", "--gsm8k-tokens", "32"]
+    partial, report = tmp_path / "p.partial", tmp_path / "report.json"
+    command = [os.path.abspath(request.config.getoption("--octavo")), "eval", *map(str, arguments), "--keep-every", "0", "--partial", str(partial), "--save", str(report)]
+    begun = time.monotonic()
+    whole = json.loads(evaluate(*arguments, "-o", "json").out)
+    lasts, seed = time.monotonic() - begun, int.from_bytes(os.urandom(4), "little")
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(timeout=chance.uniform(0.1, 0.9) * lasts)
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert not report.exists()
+    if not report.exists():
+        evaluate(*arguments, "--partial", partial, "--save", report)
+    assert not partial.exists() and same_numbers(json.loads(report.read_text())) == same_numbers(whole)
 
 
 def test_without_a_cache_folder_nothing_is_kept_and_that_is_said(octavo, tiny):

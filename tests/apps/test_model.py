@@ -1,6 +1,8 @@
 """The default model: it answers, and its caches rank as doc/NUMERICS.md says."""
 import json
 
+from eval_rig import check_recited, evaluate, logits_of   # noqa: F401 (fixtures)
+
 
 def test_it_knows_a_capital(octavo, smollm2):
     for name in ("f16", "fp8", "int8_rotated"):
@@ -21,3 +23,15 @@ def test_compare_quick(octavo, smollm2, root):
     assert as_is["e4m3"]["kv_bytes_per_token"] * 2 == as_is["f16"]["kv_bytes_per_token"]
     for row in as_is.values():
         assert row["prefill_tps"]["0"] > 1 and row["decode_tps"]["0"] > 1
+
+
+def test_lists_are_recited_as_its_logits_say(evaluate, logits_of, smollm2, tmp_path):
+    """Right and wrong ones, against NumPy over the logits: short lists it can copy."""
+    file = tmp_path / "items.jsonl"
+    result = json.loads(evaluate("-m", smollm2, "--tasks", "copy", "--kv-cache-dtype", "f16", "-o", "json", "--save-items", file).out)
+    asked, answers = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()], result["passes"][0]["tasks"][0]["answers"][0]
+    right = [i for i, answer in enumerate(answers) if answer["correct"]]
+    wrong = [i for i, answer in enumerate(answers) if not answer["correct"]]
+    assert right and wrong
+    some = right[:4] + wrong[:4]
+    assert check_recited([asked[i] for i in some], [answers[i] for i in some], logits_of, smollm2, "f16") == len(right[:4])

@@ -81,8 +81,19 @@ def tensors_of(architecture, sizes, n_vocab, random):
     return tensors
 
 
-def write(path, architecture="llama", chat=False, seed=7, add_bos=False, edit=None, **changed):
-    """A model of 3 (gemma3: 6) layers, 4 query and 2 KV heads of 32, 512 tokens of context. edit: changes its tensors by name."""
+Q8_0 = 8
+
+
+def q8_0(content):
+    """Blocks of 32: a scale in f16, then whole numbers of 8 bits."""
+    blocks = content.reshape(-1, 32)
+    scale = (abs(blocks).max(axis=1, keepdims=True) / 127).astype(numpy.float16)
+    whole = numpy.rint(blocks / numpy.maximum(scale.astype(numpy.float32), 1e-12)).clip(-127, 127).astype(numpy.int8)
+    return b"".join(s.tobytes() + w.tobytes() for s, w in zip(scale, whole))
+
+
+def write(path, architecture="llama", chat=False, seed=7, add_bos=False, edit=None, quantized=False, **changed):
+    """A model of 3 (gemma3: 6) layers, 4 query and 2 KV heads of 32, 512 tokens of context. edit: changes its tensors by name. quantized: matrices in Q8_0, else all in F32."""
     sizes = {"layers": 3, "context": 512, "embd": 64, "ff": 96, "heads": 4, "heads_kv": 2, "dim": 32, "window": 0} | changed
     if architecture == "gemma3":
         sizes |= {"layers": 6, "window": changed.get("window", 48)}
@@ -94,8 +105,9 @@ def write(path, architecture="llama", chat=False, seed=7, add_bos=False, edit=No
     infos, data = b"", b""
     for name, content in tensors.items():
         data += b"\0" * (-len(data) % ALIGNMENT)
-        infos += string(name) + struct.pack("<I", content.ndim) + struct.pack(f"<{content.ndim}Q", *reversed(content.shape)) + struct.pack("<IQ", 0, len(data))
-        data += content.tobytes()
+        small = quantized and content.ndim == 2
+        infos += string(name) + struct.pack("<I", content.ndim) + struct.pack(f"<{content.ndim}Q", *reversed(content.shape)) + struct.pack("<IQ", Q8_0 if small else 0, len(data))
+        data += q8_0(content) if small else content.tobytes()
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), n_keys) + keys + infos
     with open(path, "wb") as file:
         file.write(head + b"\0" * (-len(head) % ALIGNMENT) + data)
