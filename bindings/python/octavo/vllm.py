@@ -4,7 +4,8 @@ The one place that knows vLLM's conventions:
   pages    kv_cache is [blocks, kv heads, block size, K and V together] (layout LBHNC); of a block and head, K's rows come first, then V's, as CPU_ATTN has them
   slots    int64, block * block size + offset; -1 is padding and written nowhere
   window   vLLM's sliding_window counts the token itself, as octavo's does; None: no window
-  scales   real value = byte * scale: layer._k_scale and layer._v_scale, which the write divides by; a cache of 16 bits has none
+  scales   real value = byte * scale: layer._k_scale and layer._v_scale, which the write divides by; a cache of 16 bits has none.
+           additional_config={"octavo_calibration": PATH}: those of a calibration file
   log-sums natural logarithms (lse_base_on_e)
 """
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from vllm.model_executor.models.utils import extract_layer_index
 from vllm.platforms import current_platform
 from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionMetadataBuilder, AttentionType, MultipleOf
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
 from . import _octavo
+from ._calibration import read_calibration
 from .torch import _context
 
 _FLOATS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -47,6 +50,23 @@ def pages_of(kv_cache: torch.Tensor, form: _octavo.KVFormat) -> tuple[torch.Tens
         kv_cache = kv_cache.view(torch.uint8)
     blocks, heads, size, _ = kv_cache.shape
     return kv_cache.view(blocks, heads, 2 * size, -1).chunk(2, dim=2)
+
+
+@torch.no_grad()
+def calibrate(path: str, layer_names: list, vllm_config) -> None:
+    """Gives layers the scales of a calibration file. NotImplementedError where the file has chosen other formats than kv_cache_dtype (and kv_cache_dtype_skip_layers) says."""
+    file, model = read_calibration(path), vllm_config.model_config
+    n = model.hf_text_config.num_hidden_layers
+    if file.n_layers != n:
+        raise ValueError(f"octavo: {path} is of {file.n_layers} layers; the model has {n}")
+    for name in layer_names:
+        layer = vllm_config.compilation_config.static_forward_context[name]
+        form = kv_format(layer.kv_cache_dtype, model.dtype)
+        k, v = file.scales_in("vLLM", extract_layer_index(layer.kv_sharing_target_layer_name or name), (form, form))
+        if k is not None:
+            layer._k_scale.fill_(k)
+            layer._v_scale.fill_(v)
+            layer._k_scale_float, layer._v_scale_float = k, v
 
 
 # ---- what vLLM asks for -----------------------------------------------------------------------------------------------
@@ -115,6 +135,9 @@ class OctavoBuilder(AttentionMetadataBuilder[OctavoMetadata]):
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         self.plans = {}
+        calibration = getattr(vllm_config, "additional_config", {}).get("octavo_calibration")
+        if calibration:
+            calibrate(calibration, layer_names, vllm_config)
         scheduler = vllm_config.scheduler_config
         self.limits = {} if torch.device(device).type == "cpu" else dict(
             max_sequences=scheduler.max_num_seqs, max_rows=scheduler.max_num_batched_tokens, max_keys=vllm_config.model_config.max_model_len)
