@@ -15,7 +15,7 @@
 struct octe_sampler {
     const octe_vocab *vocab;
     struct llama_sampler *chain;
-    llama_token_data *candidates;     /* [n_vocab] */
+    llama_token_data *candidates;     /* [n_vocab], from the first token on: what waits for its turn must not take megabytes */
     uint32_t n_vocab;
     bool ignore_eog;
     octe_logit_bias *bias;            /* [n_bias] by token */
@@ -118,8 +118,7 @@ oct_status octe_sampler_create(const octe_vocab *vocab, const octe_sampler_optio
         return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for a sampler");
     }
     *s = (octe_sampler){.vocab = vocab, .n_vocab = octe_vocab_size(vocab), .ignore_eog = o->ignore_eog};
-    s->candidates = malloc(s->n_vocab * sizeof(*s->candidates));
-    const oct_status status = s->candidates != NULL ? build_chain(s, o) : OCT_OUT_OF_MEMORY;
+    const oct_status status = build_chain(s, o);
     if (status != OCT_OK) {
         octe_sampler_destroy(s);
         return status == OCT_INVALID_ARGUMENT ? octe__report(error, status, where, NULL, "the grammar can't be read")
@@ -147,6 +146,12 @@ oct_status octe_sampler_sample(octe_sampler *s, const float *logits, uint32_t n_
     static const char where[] = "octe_sampler_sample";
     const uint32_t n = n_logits < s->n_vocab ? n_logits : s->n_vocab;
     size_t n_candidates = 0;
+    if (s->candidates == NULL) {
+        s->candidates = malloc(s->n_vocab * sizeof(*s->candidates));
+    }
+    if (s->candidates == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for %u candidates", s->n_vocab);
+    }
     /* What isn't finite never takes part: libllama's softmax would make every probability a NaN of it. */
     for (uint32_t i = 0, at = 0; i < n; i++) {
         float logit = logits[i];

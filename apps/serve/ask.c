@@ -51,19 +51,6 @@ static bool wrong(app_problem *problem, const char *param, const char *must)
     return app_problem_set(problem, 400, param, NULL, "'%s' must be %s", param, must);
 }
 
-json_t *app_body_read(const char *body, size_t n_body, app_problem *problem)
-{
-    json_error_t error;
-    json_t *const root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);
-    if (json_is_object(root)) {
-        return root;
-    }
-    (void)(root == NULL ? app_problem_set(problem, 400, NULL, NULL, "the body is no JSON: %s (line %d, column %d)", error.text, error.line, error.column)
-                        : app_problem_set(problem, 400, NULL, NULL, "the body must be a JSON object"));
-    json_decref(root);
-    return NULL;
-}
-
 /* ---- fields: absent and null both mean the default ------------------------------------------------------------------ */
 
 static const json_t *field(const json_t *root, const char *name)
@@ -119,6 +106,16 @@ static bool read_switch(const json_t *root, const char *name, bool *on, app_prob
     return true;
 }
 
+static size_t count_characters(const char *text)
+{
+    size_t n = 0;
+    for (; *text != '\0'; text++) {
+        n += ((unsigned char)*text & 0xC0) != 0x80;
+    }
+    return n;
+}
+
+/* Each answer has its own copy of the texts: 128 answers of one body would take 128 times what it brings. */
 static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
 {
     const json_t *const stop = field(root, "stop");
@@ -130,6 +127,9 @@ static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
         const json_t *const text = json_is_array(stop) ? json_array_get(stop, i) : stop;
         if (!json_is_string(text) || json_string_length(text) == 0) {
             return wrong(problem, "stop", "a text or a list of texts, none of them empty");
+        }
+        if (count_characters(json_string_value(text)) > OCTE_STOP_CHARACTERS_MAX) {
+            return app_problem_set(problem, 400, "stop", NULL, "a text of 'stop' has %zu characters; at most %d", count_characters(json_string_value(text)), OCTE_STOP_CHARACTERS_MAX);
         }
         ask->spec.stop[ask->spec.n_stop++] = json_string_value(text);
     }
@@ -178,7 +178,7 @@ static bool read_bias(const app_server *server, const json_t *root, app_ask *ask
         char *end;
         const unsigned long token = strtoul(key, &end, 10);
         const double x = json_number_value(value);
-        if (key[0] < '0' || key[0] > '9' || *end != '\0' || token >= n_vocab || !json_is_number(value) || !(x >= -100 && x <= 100)) {
+        if (key[0] < '0' || key[0] > '9' || (key[0] == '0' && key[1] != '\0') || *end != '\0' || token >= n_vocab || !json_is_number(value) || !(x >= -100 && x <= 100)) {
             return app_problem_set(problem, 400, "logit_bias", NULL, "'logit_bias' must have tokens from 0 to %u, each with a number from -100 to 100", n_vocab - 1);
         }
         ask->bias[ask->spec.sampling.n_bias++] = (octe_logit_bias){ (int32_t)token, (float)x };
@@ -193,6 +193,9 @@ static bool read_format(const json_t *root, app_ask *ask, app_problem *problem)
     const char *const type = json_string_value(json_object_get(format, "type"));
     if (format == NULL || (type != NULL && strcmp(type, "text") == 0)) {
         return true;
+    }
+    if (type != NULL && strcmp(type, "json_schema") == 0) {
+        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' of type 'json_schema' is not supported; 'json_object' is: name the fields in the prompt");
     }
     if (type == NULL || strcmp(type, "json_object") != 0) {
         return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' must be {\"type\": \"text\"} or {\"type\": \"json_object\"}");
@@ -396,7 +399,7 @@ octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt)
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem)
 {
     *ask = (app_ask){ .chat = chat, .n = 1, .spec.sampling = { .temp = 1.0f, .top_p = 1.0f } };
-    ask->root = app_body_read(body, n_body, problem);
+    ask->root = app_json_read(body, n_body, problem);
     const json_t *const root = ask->root;
     if (root == NULL) {
         return false;

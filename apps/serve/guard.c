@@ -1,5 +1,6 @@
-/* guard.c: owns who may ask at all: the key, and on which page a browser was when it asked. */
+/* guard.c: owns who may ask at all: the key, on which page a browser was when it asked, and how a body is announced. */
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -10,9 +11,9 @@
 /* As long as the keys are equally long it takes the same time wherever they differ. */
 static bool key_fits(const app_server *server, struct MHD_Connection *c)
 {
-    static const char bearer[] = "Bearer ";
+    static const char bearer[] = "Bearer ";   /* in any case, as all names of schemes */
     const char *given = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (given == NULL || strncmp(given, bearer, sizeof(bearer) - 1) != 0) {
+    if (given == NULL || strncasecmp(given, bearer, sizeof(bearer) - 1) != 0) {
         return false;
     }
     given += sizeof(bearer) - 1;
@@ -97,7 +98,7 @@ static bool origin_fits(const char *origin, const char *host)
 }
 
 typedef struct counted {
-    uint32_t hosts, origins;
+    uint32_t hosts, origins, lengths, codings;
 } counted;
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key, const char *value)
@@ -107,7 +108,26 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
     (void)value;
     n->hosts += strcasecmp(key, MHD_HTTP_HEADER_HOST) == 0;
     n->origins += strcasecmp(key, MHD_HTTP_HEADER_ORIGIN) == 0;
+    n->lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    n->codings += strcasecmp(key, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
     return MHD_YES;
+}
+
+/* Where a proxy and this server disagree on a body's end, what is behind it is somebody else's request. */
+bool app_guard_length(const app_server *server, struct MHD_Connection *c, app_problem *problem)
+{
+    counted n = { 0 };
+    (void)MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
+    const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *const coding = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    if (n.lengths + n.codings > 1) {
+        return app_problem_set(problem, 400, NULL, NULL, "a body must be announced once; there are %u headers Content-Length and %u Transfer-Encoding", n.lengths, n.codings);
+    }
+    if (coding != NULL && strcasecmp(coding, "chunked") != 0) {
+        return app_problem_set(problem, 501, NULL, NULL, "Transfer-Encoding is '%.60s'; must be 'chunked'", coding);
+    }
+    return length == NULL || strtoull(length, NULL, 10) <= server->max_body_bytes ||
+           app_problem_set(problem, 413, NULL, NULL, "the body is longer than %zu bytes", server->max_body_bytes);
 }
 
 bool app_guard_check(const app_server *server, struct MHD_Connection *c, const char *path, const char *version, app_problem *problem)

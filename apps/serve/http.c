@@ -281,27 +281,18 @@ static bool ask_all(app_exchange *x, app_problem *problem)
     return true;
 }
 
-/* All bodies together are bounded: without, as many clients as there may be connections could each bring the longest. The HTTP thread's alone. */
-static void drop_body(app_exchange *x)
-{
-    free(x->body);
-    x->server->upload_bytes -= x->body_room;
-    x->body = NULL;
-    x->n_body = x->body_room = 0;
-}
-
-static enum MHD_Result begin_answer(app_exchange *x, bool chat)
+static enum MHD_Result begin_answer(app_exchange *x)
 {
     app_problem problem = { 0 };
     if (x->server->draining) {
         (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
         return send_problem(x, &problem);
     }
-    if (!app_ask_read(x->server, chat, x->body != NULL ? x->body : "", x->n_body, &x->ask, &problem) || !ask_all(x, &problem)) {
+    if (!ask_all(x, &problem)) {
         return send_problem(x, &problem);
     }
     /* The service has copies; a body of megabytes must not stay for as long as the answer takes. */
-    drop_body(x);
+    app_body_drop(x);
     app_ask_release(&x->ask);
     return x->ask.stream ? begin_stream(x) : send_whole(x);
 }
@@ -336,16 +327,9 @@ static enum MHD_Result send_prefix(app_exchange *x)
     return reply != NULL ? send_json(x->connection, MHD_HTTP_OK, reply) : send_problem(x, &problem);
 }
 
-static enum MHD_Result begin_prefix(app_exchange *x, bool restore)
+static enum MHD_Result begin_prefix(app_exchange *x)
 {
     app_problem problem = { 0 };
-    x->prefix = calloc(1, sizeof(*x->prefix));
-    if (x->prefix == NULL) {
-        return MHD_NO;
-    }
-    if (!app_prefix_read(x->server, restore, x->body != NULL ? x->body : "", x->n_body, x->prefix, &problem)) {
-        return send_problem(x, &problem);
-    }
     x->prefix->job.notify = wake_prefix;
     x->prefix->job.context = x;
     if (x->server->draining || !octe_service_submit(x->server->service, &x->prefix->job)) {
@@ -357,19 +341,13 @@ static enum MHD_Result begin_prefix(app_exchange *x, bool restore)
 
 /* ---- routes ------------------------------------------------------------------------------------------------------------------- */
 
-#define ROUTE(path, method, name) name,
-typedef enum route { NONE,
-#include "apps/serve/routes.def"
-} route;
-#undef ROUTE
-
-#define ROUTE(path, method, name) { path, method, name },
-static const struct { const char *path, *method; route route; } routes[] = {
+#define ROUTE(path, method, name) { path, method, APP_ROUTE_##name },
+static const struct { const char *path, *method; app_route route; } routes[] = {
 #include "apps/serve/routes.def"
 };
 #undef ROUTE
 
-static route find_route(const char *path, const char *method, app_problem *problem)
+static app_route find_route(const char *path, const char *method, app_problem *problem)
 {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         if (strcmp(routes[i].path, path) == 0) {
@@ -379,73 +357,47 @@ static route find_route(const char *path, const char *method, app_problem *probl
             }
             (void)app_problem_set(problem, 405, NULL, NULL, "%s takes %s", path, routes[i].method);
             problem->allow = reads ? "GET, HEAD" : "POST";
-            return NONE;
+            return APP_ROUTE_NONE;
         }
     }
     (void)app_problem_set(problem, 404, NULL, NULL, "there is no %.100s", path);
-    return NONE;
+    return APP_ROUTE_NONE;
 }
 
-static enum MHD_Result answer_route(app_exchange *x, route where)
+static enum MHD_Result answer_route(app_exchange *x)
 {
     app_server *const server = x->server;
-    json_t *reply;
-    app_problem problem = { 0 };
-    const char *const body = x->body != NULL ? x->body : "";
-    switch (where) {
-    case HEALTH:
-        return server->draining ? send_json(x->connection, 503, json_pack("{s:s}", "status", "going down")) : send_json(x->connection, 200, json_pack("{s:s}", "status", "ok"));
-    case MODELS:
-        return send_json(x->connection, 200, app_reply_models(server));
-    case COMPLETIONS:
-    case CHAT:
-        return begin_answer(x, where == CHAT);
-    case METRICS:
-        return send_text(x->connection, 200, "text/plain; version=0.0.4; charset=utf-8", app_reply_metrics(server));
-    case EXPLAIN:
-        return send_text(x->connection, 200, "application/json", app_reply_explain(server));
-    case OPENAPI:
-        return send_json(x->connection, 200, app_reply_openapi(server));
-    case PREFIX_SAVE:
-    case PREFIX_RESTORE:
-        return begin_prefix(x, where == PREFIX_RESTORE);
-    case STATUS:
-        return send_json(x->connection, 200, app_reply_status(server));
-    case PAGE:
-        return send_text(x->connection, 200, "text/html; charset=utf-8", app_reply_page());
-    case TOKENIZE:
-        reply = app_reply_tokenize(server, body, x->n_body, &problem);
-        return reply != NULL ? send_json(x->connection, 200, reply) : send_problem(x, &problem);
-    default:
-        reply = app_reply_detokenize(server, body, x->n_body, &problem);
-        return reply != NULL ? send_json(x->connection, 200, reply) : send_problem(x, &problem);
-    }
-}
-
-static void take_body(app_exchange *x, const char *bytes, size_t n)
-{
+    char *reply;
     if (x->problem.status != 0) {
-        return;   /* read to its end, so that the reply is heard, and not kept */
+        return send_problem(x, &x->problem);
     }
-    if (n > x->server->max_body_bytes - x->n_body) {
-        drop_body(x);
-        (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
-        return;
+    x->begun = true;
+    switch (x->route) {
+    case APP_ROUTE_HEALTH:
+        return server->draining ? send_json(x->connection, 503, json_pack("{s:s}", "status", "going down")) : send_json(x->connection, 200, json_pack("{s:s}", "status", "ok"));
+    case APP_ROUTE_MODELS:
+        return send_json(x->connection, 200, app_reply_models(server));
+    case APP_ROUTE_COMPLETIONS:
+    case APP_ROUTE_CHAT:
+        return begin_answer(x);
+    case APP_ROUTE_METRICS:
+        return send_text(x->connection, 200, "text/plain; version=0.0.4; charset=utf-8", app_reply_metrics(server));
+    case APP_ROUTE_EXPLAIN:
+        return send_text(x->connection, 200, "application/json", app_reply_explain(server));
+    case APP_ROUTE_OPENAPI:
+        return send_json(x->connection, 200, app_reply_openapi(server));
+    case APP_ROUTE_PREFIX_SAVE:
+    case APP_ROUTE_PREFIX_RESTORE:
+        return begin_prefix(x);
+    case APP_ROUTE_STATUS:
+        return send_json(x->connection, 200, app_reply_status(server));
+    case APP_ROUTE_PAGE:
+        return send_text(x->connection, 200, "text/html; charset=utf-8", app_reply_page());
+    default:
+        reply = x->reply;
+        x->reply = NULL;
+        return send_text(x->connection, 200, "application/json", reply);
     }
-    if (x->n_body + n > x->body_room) {
-        const size_t room = (x->n_body + n) * 2, others = x->server->upload_bytes - x->body_room;
-        char *const larger = room <= x->server->max_upload_bytes - others ? realloc(x->body, room) : NULL;
-        if (larger == NULL) {
-            (void)app_problem_set(&x->problem, 503, NULL, NULL, "no memory for a body of %zu bytes beside others of %zu that are on their way", x->n_body + n, others);
-            drop_body(x);
-            return;
-        }
-        x->body = larger;
-        x->body_room = room;
-        x->server->upload_bytes = others + room;
-    }
-    memcpy(x->body + x->n_body, bytes, n);
-    x->n_body += n;
 }
 
 /* Called with the header, then with each piece of the body, then without one; and again each time a suspended connection goes on. */
@@ -462,29 +414,32 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         x->server = http->server;
         x->connection = c;
         *context = x;
-        const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-        if (length != NULL && strtoull(length, NULL, 10) > x->server->max_body_bytes) {
-            (void)app_problem_set(&x->problem, 413, NULL, NULL, "the body is longer than %zu bytes", x->server->max_body_bytes);
+        if (!app_guard_length(x->server, c, &x->problem)) {
             x->server->n_requests++;
-            return send_problem(x, &x->problem);   /* before it comes */
+            return send_problem(x, &x->problem);   /* before it comes; then libmicrohttpd closes the connection */
         }
         (void)app_guard_check(x->server, c, url, version, &x->problem);   /* of who is refused the body is read to its end, so that the reply is heard */
         return MHD_YES;
     }
     if (*n_upload > 0) {
-        take_body(x, upload, *n_upload);
+        app_body_take(x, upload, *n_upload);
         *n_upload = 0;
         return MHD_YES;
     }
-    if (x->routed) {
+    if (x->begun) {
         return x->prefix != NULL ? send_prefix(x) : send_whole(x);   /* woken: a stream goes on by itself */
     }
-    x->routed = x->counted = true;
-    x->server->n_requests++;
-    x->server->n_exchanges++;
-    set_busy(http, c, true);
-    const route where = x->problem.status == 0 ? find_route(url, method, &x->problem) : NONE;
-    return x->problem.status != 0 ? send_problem(x, &x->problem) : answer_route(x, where);
+    if (!x->routed) {
+        x->routed = x->counted = true;
+        x->server->n_requests++;
+        x->server->n_exchanges++;
+        set_busy(http, c, true);
+        x->route = x->problem.status == 0 ? find_route(url, method, &x->problem) : APP_ROUTE_NONE;
+        if (x->problem.status == 0 && !app_body_read(x)) {
+            return MHD_YES;   /* suspended */
+        }
+    }
+    return answer_route(x);
 }
 
 /* The reply is sent, or the client has gone. */
@@ -506,7 +461,8 @@ static void end_exchange(void *argument, struct MHD_Connection *c, void **contex
     set_busy(http, c, false);
     app_ask_free(&x->ask);
     app_prefix_free(x->prefix);
-    drop_body(x);
+    free(x->reply);
+    app_body_drop(x);
     free(x->out);
     free(x);
     *context = NULL;
@@ -530,6 +486,13 @@ bool app_http_start(app_server *server, const char *host, uint16_t *port, uint32
     }
     h->server = server;
     (void)pthread_mutex_init(&h->lock, NULL);
+    if (!app_reader_start(server)) {
+        fprintf(stderr, "octavo serve: no thread for long bodies\n");
+        freeaddrinfo(found);
+        app_http_stop(h);
+        *http = NULL;
+        return false;
+    }
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0);
     h->daemon = MHD_start_daemon(flags, *port, NULL, NULL, handle, h, MHD_OPTION_SOCK_ADDR, found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, end_exchange, h,
                                  MHD_OPTION_NOTIFY_CONNECTION, note_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
@@ -557,9 +520,11 @@ void app_http_stop_listening(app_http *http)
 
 void app_http_stop(app_http *http)
 {
+    app_reader_stop(http->server);   /* libmicrohttpd ends the program where a connection is suspended for ever */
     if (http->daemon != NULL) {
         MHD_stop_daemon(http->daemon);
     }
+    app_reader_free(http->server);
     (void)pthread_mutex_destroy(&http->lock);
     free(http);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "apps/serve/server.h"
 
@@ -29,7 +29,7 @@ static bool read_text(const app_server *server, const json_t *root, app_prefix *
 
 bool app_prefix_read(const app_server *server, bool restore, const char *body, size_t n_body, app_prefix *p, app_problem *problem)
 {
-    json_t *const root = app_body_read(body, n_body, problem);
+    json_t *const root = app_json_read(body, n_body, problem);
     if (root == NULL) {
         return false;
     }
@@ -49,7 +49,12 @@ bool app_prefix_read(const app_server *server, bool restore, const char *body, s
     }
     p->job.restore = restore;
     p->job.path = p->path;
-    if (fine && restore && access(p->path, F_OK) != 0) {
+    /* What clients name must be theirs: not what a link leads to, and nothing that is never read to its end. */
+    struct stat about;
+    const bool there = fine && lstat(p->path, &about) == 0;
+    if (there && !S_ISREG(about.st_mode)) {
+        fine = app_problem_set(problem, 400, "filename", "bad_file", "'%s' is no regular file", p->name);
+    } else if (fine && restore && !there) {
         fine = app_problem_set(problem, 404, "filename", NULL, "there is no file '%s'", p->name);
     }
     fine = fine && (restore || read_text(server, root, p, problem));
@@ -57,15 +62,24 @@ bool app_prefix_read(const app_server *server, bool restore, const char *body, s
     return fine;
 }
 
+/* What went wrong, with the file as the client named it: where the directory is, is not the client's business. */
+static oct_error without_folder(const app_prefix *p)
+{
+    oct_error error = p->job.error;
+    char *const at = strstr(error.text, p->path);
+    if (at != NULL) {
+        const size_t n_folder = strlen(p->path) - strlen(p->name);
+        memmove(at, at + n_folder, strlen(at + n_folder) + 1);
+    }
+    return error;
+}
+
 json_t *app_prefix_reply(const app_prefix *p, app_problem *problem)
 {
     const octe_prefix_job *const job = &p->job;
-    if (job->status == OCT_BAD_DATA) {
-        (void)app_problem_set(problem, 400, "filename", "bad_file", "%s", job->error.text);
-        return NULL;
-    }
     if (job->status != OCT_OK) {
-        (void)app_problem_of(problem, &job->error);
+        const oct_error error = without_folder(p);
+        (void)(job->status == OCT_BAD_DATA ? app_problem_set(problem, 400, "filename", "bad_file", "%s", error.text) : app_problem_of(problem, &error));
         return NULL;
     }
     if (!job->restore && job->moved.n_tokens == 0) {

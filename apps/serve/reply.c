@@ -249,7 +249,7 @@ json_t *app_reply_models(const app_server *server)
 
 json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem)
 {
-    json_t *const root = app_body_read(body, n_body, problem);
+    json_t *const root = app_json_read(body, n_body, problem);
     const json_t *text = json_object_get(root, "prompt"), *const special = json_object_get(root, "add_special_tokens");
     text = text != NULL ? text : json_object_get(root, "content");
     json_t *reply = NULL;
@@ -279,7 +279,7 @@ json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_
 
 json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem)
 {
-    json_t *const root = app_body_read(body, n_body, problem);
+    json_t *const root = app_json_read(body, n_body, problem);
     const json_t *const list = json_object_get(root, "tokens");
     if (root == NULL) {
         return NULL;

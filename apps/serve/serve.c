@@ -119,6 +119,7 @@ static void drain(app_server *server, app_http *http, uint32_t seconds)
     }
     /* Whoever still waits hears why; then the replies need a moment to leave. */
     octe_service_stop(server->service);
+    app_reader_stop(server);
     for (int i = 0; i < 20 && server->n_exchanges > 0; i++) {
         nap();
     }
@@ -160,7 +161,8 @@ static int serve(const serve_options *o, app_server *server)
         return APP_FAILED;
     }
     const octe_engine_options *const e = octe_engine_options_get(server->engine);
-    fprintf(stderr, "octavo serve: %s on http://%s:%u, %u sequences of up to %u tokens, %lld tokens in %llu MiB of pages\n", server->model_name, o->host, port, o->max_sequences,
+    const bool brackets = strchr(o->host, ':') != NULL;   /* IPv6 */
+    fprintf(stderr, "octavo serve: %s on http://%s%s%s:%u, %u sequences of up to %u tokens, %lld tokens in %llu MiB of pages\n", server->model_name, brackets ? "[" : "", o->host, brackets ? "]" : "", port, o->max_sequences,
             e->max_context_tokens, (long long)e->pool_tokens, (unsigned long long)(e->pool_bytes >> 20));
     fflush(stderr);
     while (!app_interrupted()) {

@@ -1,5 +1,6 @@
 /* server.h: owns what the parts of `octavo serve` share: the server, one request being answered (an exchange), and what may be wrong with it.
- * One HTTP thread owns all exchanges; the service's thread touches an exchange only through `suspended`, with the service's lock held. */
+ * One HTTP thread owns all exchanges; the service's thread touches an exchange only through `suspended`, with the service's lock held; the thread that reads long bodies has
+ * an exchange from when it is handed over, suspended, until it resumes it. */
 #ifndef APP_SERVER_H
 #define APP_SERVER_H
 
@@ -24,11 +25,18 @@ typedef struct app_server {
     uint32_t draft_tokens;              /* of speculation; 0: off */
     uint32_t request_seconds;           /* in which a connection must bring a whole request */
     double begun;
+    struct app_reader *reader;          /* of long bodies */
     _Atomic uint32_t n_exchanges;       /* being answered */
     _Atomic bool draining;
     _Atomic uint64_t n_requests, n_refused;
     struct app_exchange *first;         /* whose answers are being made; with the service's lock */
 } app_server;
+
+#define ROUTE(path, method, name) APP_ROUTE_##name,
+typedef enum app_route { APP_ROUTE_NONE,
+#include "apps/serve/routes.def"
+} app_route;
+#undef ROUTE
 
 /* Why a request gets no answer, in OpenAI's shape. status 0: nothing is wrong. */
 typedef struct app_problem {
@@ -47,6 +55,8 @@ json_t *app_problem_json(const app_problem *problem);
 
 /* Whether the key fits or, without one, the browser's page is ours and Host names this machine. version: of HTTP. False: *problem. */
 bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, const char *version, app_problem *problem);
+/* Whether a body is announced in one way, which those before this server read alike, and not as too long. False: *problem. */
+bool app_guard_length(const app_server *server, struct MHD_Connection *connection, app_problem *problem);
 bool app_guard_can_name(const char *text);   /* a host as requests name it, with or without a port */
 
 typedef struct app_prompt {
@@ -92,9 +102,12 @@ typedef struct app_exchange {
     app_problem problem;
     app_ask ask;
     app_prefix *prefix;                 /* NULL: none */
+    char *reply;                        /* of /tokenize and /detokenize, as it goes out */
+    app_route route;
+    struct app_exchange *next_to_read;
     octe_answer *answer[APP_ANSWERS_MAX];   /* choice k of prompt p: p * ask.n + k */
     uint32_t n_answers;
-    bool routed, counted;
+    bool routed, begun, counted;        /* begun: its body is read, answers or jobs are asked for */
     /* With the service's lock. */
     struct app_exchange *next, *previous;
     int socket;
@@ -108,6 +121,15 @@ typedef struct app_exchange {
     char id[40];
     int64_t created;
 } app_exchange;
+
+/* Bodies, on the HTTP thread: takes in the next piece; gives all of it back; reads what it asks for into ask, prefix, reply or problem. False: a thread of its own does that for a long
+ * one, and resumes the connection when it is done. */
+void app_body_take(app_exchange *exchange, const char *bytes, size_t n);
+void app_body_drop(app_exchange *exchange);
+bool app_body_read(app_exchange *exchange);
+bool app_reader_start(app_server *server);   /* false: no thread */
+void app_reader_stop(app_server *server);    /* what waits to be read, and what comes later, gets 503; may be called twice */
+void app_reader_free(app_server *server);    /* once nobody asks any more */
 
 /* With the service's lock held: whether all answers have ended; the whole reply (without the lock, once all have ended); the next events of a stream, appended to out (nothing new: nothing). */
 bool app_reply_is_ready(const app_exchange *exchange);
@@ -124,7 +146,7 @@ void app_prefix_free(app_prefix *prefix);
 
 /* Replies without a model. NULL: no memory. */
 json_t *app_reply_openapi(const app_server *server);
-json_t *app_body_read(const char *body, size_t n_body, app_problem *problem);   /* a JSON object; NULL: *problem */
+json_t *app_json_read(const char *body, size_t n_body, app_problem *problem);   /* an object; NULL: *problem */
 json_t *app_reply_models(const app_server *server);
 json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);
 json_t *app_reply_detokenize(const app_server *server, const char *body, size_t n_body, app_problem *problem);

@@ -44,7 +44,7 @@ typedef struct octe_prefix_job {
 /* Not with the lock held. False: the service is stopping; nothing is notified. */
 bool octe_service_submit(octe_service *service, octe_prefix_job *job);
 
-enum { OCTE_STOPS_MAX = 16, OCTE_LOGPROBS_MAX = 20 };
+enum { OCTE_STOPS_MAX = 16, OCTE_STOP_CHARACTERS_MAX = 1024, OCTE_LOGPROBS_MAX = 20 };
 
 typedef struct octe_answer_spec {
     octe_request_spec request;             /* user is not looked at */

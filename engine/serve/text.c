@@ -251,6 +251,7 @@ void octe__answer_text_finish(octe__answer_text *t)
         t->tokens[t->n_tokens - 1].end = t->n;
     }
     t->n_given = t->n;
+    t->finished = true;
 }
 
 void octe__answer_text_look(const octe__answer_text *t, octe_answer_view *view)
@@ -259,7 +260,8 @@ void octe__answer_text_look(const octe__answer_text *t, octe_answer_view *view)
     view->n_text = t->n_given;
     view->tokens = t->tokens;
     view->n_tokens = t->n_tokens;
-    while (view->n_tokens > 0 && t->tokens[view->n_tokens - 1].end > t->n_given) {
+    /* One without text yet (the first bytes of a character) would go with a stop text that begins where it stands. */
+    while (view->n_tokens > 0 && (t->tokens[view->n_tokens - 1].end > t->n_given || (!t->finished && t->tokens[view->n_tokens - 1].begin >= t->n_given))) {
         view->n_tokens--;
     }
 }

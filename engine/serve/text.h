@@ -13,6 +13,7 @@ typedef struct octe__answer_text {
     char *stop[OCTE_STOPS_MAX];
     uint32_t n_stop;
     int32_t n_logprobs;           /* -1: none */
+    bool finished;
 } octe__answer_text;
 
 /* Copies the stop texts. False: no memory; free it then, too. */

@@ -28,9 +28,12 @@ static void expect(const char *bytes, const char *const stops[], uint32_t n_stop
     assert_true(octe__answer_text_init(&t, &spec));
     bool stopped = false;
     octe_answer_view view;
+    uint32_t n_seen = 0;
     for (const char *b = bytes; *b != '\0' && !stopped; b++) {
         assert_int_equal(octe__answer_text_add(&t, vocab, TINY_BYTES + (unsigned char)*b, NULL, 0, &stopped, NULL), OCT_OK);
         octe__answer_text_look(&t, &view);
+        assert_true(view.n_tokens >= n_seen);
+        n_seen = view.n_tokens;
         const size_t n = strlen(seen);
         seen[n] = (char)('0' + view.n_text);
         seen[n + 1] = '\0';
@@ -42,6 +45,7 @@ static void expect(const char *bytes, const char *const stops[], uint32_t n_stop
     assert_string_equal(view.text, text);
     assert_int_equal(view.n_text, strlen(text));
     assert_int_equal(view.n_tokens, n_tokens);
+    assert_true(n_tokens >= n_seen);   /* what a stream has told is never taken back */
     for (uint32_t i = 0; i < view.n_tokens; i++) {
         assert_true(view.tokens[i].begin <= view.tokens[i].end && view.tokens[i].end <= view.n_text);
     }
@@ -78,11 +82,14 @@ static void fault_L6(void **state)
 static void fault_L7(void **state)
 {
     (void)state;
+    static const char *const replaced[] = {"\xEF\xBF\xBD"}, *const replaced_b[] = {"\xEF\xBF\xBD" "b"};
     static const char *const letters[] = {"DEFGHIJ"}, *const nested[] = {"DEF", "DE"}, *const character[] = {"a\xE4\xB8\x96"}, *const words[] = {"hea"};
     expect("DEFGHIJ", letters, 1, "0000000!", "", 0);
     expect("DEFGX", letters, 1, "00005", "DEFGX", 5);
     expect("aDEF", nested, 2, "111!", "a", 1);
     expect("xa\xE4\xB8\x96y", character, 1, "11111!", "x", 1);
+    expect("a\xE4" "b", replaced, 1, "111!", "a", 1);       /* what stands for bytes that are no character may be a stop text, and its tokens go with it */
+    expect("a\xE4\xB8" "b", replaced_b, 1, "1111!", "a", 1);
     expect("xa\xE4\xB8y", character, 1, "11116", "xa\xEF\xBF\xBDy", 5);
     expect("aDEFGHI", letters, 1, "1111111", "aDEFGHI", 7);   /* the limit of tokens comes first: the tail is text */
     /* Pieces of several letters, in which a stop text begins and ends. */
