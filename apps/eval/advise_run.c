@@ -154,8 +154,8 @@ static oct_status ask_machine(const advise *a, oct_context *context, advise_cand
     const oct_status status = oct_plan_create(context, &spec, &plan, &why);
     if (status != OCT_OK) {
         c->is_refused = true;
-        /* The first kernel's reason: the others' are like it. */
-        const int n = (int)strcspn(why.text, ";");
+        /* The first kernel's reason: the others' are like it. Of a spec that nobody takes there is one. */
+        const int n = (int)(status == OCT_UNSUPPORTED ? strcspn(why.text, ";") : strlen(why.text));
         (void)snprintf(c->why, sizeof(c->why), "no kernel for it there: %.*s", n < 280 ? n : 280, why.text);
         return status == OCT_OUT_OF_MEMORY ? oct__error_set(error, status, where, "%s", why.text) : OCT_OK;
     }

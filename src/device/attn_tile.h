@@ -1,6 +1,7 @@
 /* attn_tile.h: attention of up to 64 vectors (query rows x query heads of one KV head) of a sequence over a span of its keys, in f32 on the
- * plain lanes of any GPU: all of doc/NUMERICS.md. One text for decode and extend, instantiated for the vectors that a lane holds (NV) and the
- * dims of V that it sums for each (CPT: NV x CPT accumulators stay in registers).
+ * plain lanes of any GPU: all of doc/NUMERICS.md. One text for decode and extend, instantiated for the vectors that a lane holds (NV), the
+ * dims of V that it sums for each (CPT: NV x CPT accumulators stay in registers), and for V in v4, whose blocks are read by kernels of their own:
+ * in those of the other formats they would cost registers.
  *
  * Steps of 64 keys, at multiples of 64, so that a row's sums do not depend on who shares its tile:
  *   scores    eight lanes take a key: 16-byte chunks of K, decoded once for all NV vectors, four keys at a time so that q's reads from
@@ -12,6 +13,7 @@
 #define OCT_DEVICE_ATTN_TILE_H
 
 #include "device/attn_finish.h"
+#include "device/v4.h"
 
 #define KEYS_MAX 16u   /* most lanes that share the keys of a dim: their sums are added one after the other */
 
@@ -27,7 +29,7 @@ typedef struct tile {
     float score_scale;
     /* shared */
     float *q, *s, *m, *z, *alpha;
-    int64_t *k_at, *v_at;              /* [2][keys]: element where the key begins; -1: not to be read */
+    int64_t *k_at, *v_at;              /* [2][keys]: element where the key begins, of V in v4 the byte; -1: not to be read */
     float *k_scale, *v_scale;
     uint32_t *irregular;               /* some vector does not see some key of the step's span */
     uint32_t q_stride, s_stride;
@@ -84,7 +86,7 @@ DEV void tile_bring_q(const tile *t, const uint32_t threads)
 }
 
 /* Where the keys of a step lie, one lane a key. half: which of the two sets of places. */
-DEV void tile_find_keys(const tile *t, int32_t base, uint32_t half)
+DEV void tile_find_keys(const tile *t, int32_t base, uint32_t half, const int is_v4)
 {
     const oct__dev_layer *layer = &t->p->layer;
     const uint32_t i = tid();
@@ -98,6 +100,9 @@ DEV void tile_find_keys(const tile *t, int32_t base, uint32_t half)
             const uint32_t token = (uint32_t)key % layer->page_size;
             k_at = side_at(&layer->k, layer->layout, layer->page_size, 1, page, token, t->cut.head_kv);
             v_at = side_at(&layer->v, layer->layout, layer->page_size, 0, page, token, t->cut.head_kv);
+            if (is_v4) {
+                v_at = oct__v4_block_at(v_at);
+            }
             SPUT(t->k_scale[half * OCT__DEV_KEYS + i],
                  layer->k.scale_mode == OCT_SCALE_TOKEN_HEAD ? token_scale(&layer->k, layer->heads, page, token, t->cut.head_kv) : 1.0f);
             SPUT(t->v_scale[half * OCT__DEV_KEYS + i],
@@ -321,6 +326,36 @@ DEV void tile_output(const tile *t, uint32_t low, uint32_t high, uint32_t half, 
     }
 }
 
+/* V in v4. */
+DEV void tile_output_v4(const tile *t, uint32_t low, uint32_t high, uint32_t half, uint32_t dim0, uint32_t own, uint32_t n_shares, const uint32_t nv,
+                        const uint32_t cpt, float *o)
+{
+    const uint8_t *v = (const uint8_t *)t->p->layer.v.base;
+    const int is_irregular = SGET(*t->irregular) != 0;
+    NO_UNROLL
+    for (uint32_t first = low + own; first < high; first += 4 * n_shares) {
+        uint32_t word[4], scale[4];
+        int64_t at[4];
+        UNROLL
+        for (uint32_t u = 0; u < 4; u++) {
+            const uint32_t key = first + u * n_shares;
+            at[u] = key < high ? SGET(t->v_at[half * OCT__DEV_KEYS + key]) : -1;
+            word[u] = scale[u] = 0;
+            if (at[u] >= 0) {
+                v4_load(v + at[u], dim0, cpt, &word[u], &scale[u]);
+            }
+        }
+        UNROLL
+        for (uint32_t u = 0; u < 4; u++) {
+            if (at[u] >= 0) {
+                float y[8];
+                v4_decode(word[u], scale[u], cpt, y);
+                tile_add(t, first + u * n_shares, nv, cpt, is_irregular, y, o);
+            }
+        }
+    }
+}
+
 /* V5D: 16 bytes hold a dim of chunk-many tokens, so a lane takes its dims of a whole chunk of tokens. */
 DEV void tile_output_v5d(const tile *t, uint32_t low, uint32_t high, uint32_t half, uint32_t dim0, uint32_t own, uint32_t n_shares, const uint32_t nv,
                          const uint32_t cpt, float *o)
@@ -368,7 +403,7 @@ DEV void tile_output_v5d(const tile *t, uint32_t low, uint32_t high, uint32_t ha
 
 /* ---- the tile ----------------------------------------------------------------------------------------------------------------- */
 
-DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const uint32_t threads, const uint32_t nv, const uint32_t cpt)
+DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const uint32_t threads, const uint32_t nv, const uint32_t cpt, const int is_v4)
 {
     const oct__attn_params *p = t->p;
     const uint32_t dim_v = p->layer.v.dim, n_shares_all = t->lanes_in_part / (dim_v / cpt);
@@ -388,7 +423,7 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
         o[i] = 0.0f;
     }
     const int32_t step0 = t->key0 / (int32_t)OCT__DEV_KEYS * (int32_t)OCT__DEV_KEYS;
-    tile_find_keys(t, step0, 0);
+    tile_find_keys(t, step0, 0, is_v4);
     block_sync();
     NO_UNROLL
     for (int32_t base = step0; base < t->key1; base += (int32_t)OCT__DEV_KEYS, half ^= 1) {
@@ -400,7 +435,7 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
         tile_scores(t, half, nv);
         block_sync();
         tile_weights(t, base, low, high, half, threads);
-        tile_find_keys(t, base + (int32_t)OCT__DEV_KEYS, half ^ 1);
+        tile_find_keys(t, base + (int32_t)OCT__DEV_KEYS, half ^ 1, is_v4);
         block_sync();
         UNROLL
         for (uint32_t i = 0; i < nv; i++) {
@@ -413,7 +448,9 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
             }
         }
         if (own < n_shares) {
-            if (p->layer.layout == OCT_LAYOUT_V5D) {
+            if (is_v4) {
+                tile_output_v4(t, low, high, half, dim0, own, n_shares, nv, cpt, o);
+            } else if (p->layer.layout == OCT_LAYOUT_V5D) {
                 tile_output_v5d(t, low, high, half, dim0, own, n_shares, nv, cpt, o);
             } else {
                 tile_output(t, low, high, half, dim0, own, n_shares, nv, cpt, o);
@@ -431,7 +468,7 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
                 if (i < t->n_own) {
                     UNROLL
                     for (uint32_t c = 0; c < cpt; c++) {
-                        float *to = t->q + (uint64_t)(t->vector0 + i) * dim_v + dim0 + c;
+                        float *to = t->q + (uint64_t)(t->vector0 + i) * dim_v + (is_v4 ? v4_dim(dim0, c, cpt) : dim0 + c);
                         const float before = share == 0 ? 0.0f : SGET(*to);
                         SPUT(*to, before + o[i * cpt + c]);
                     }
@@ -457,8 +494,9 @@ DEV void tile_run(tile *t, const oct__dev_task *task, uint32_t head_tile, const 
     block_sync();   /* before the next tile takes the shared memory */
 }
 
-/* threads lanes a block, at most nv vectors a lane; tile_vectors of up to 4 x nv are shared by one, two or four parts of the block. */
-DEV void attn_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t threads, const uint32_t nv, const uint32_t cpt)
+/* threads lanes a block, at most nv vectors a lane; tile_vectors of up to 4 x nv are shared by one, two or four parts of the block. is_v4: V in that
+ * format, and in no other. */
+DEV void attn_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t threads, const uint32_t nv, const uint32_t cpt, const int is_v4)
 {
     const uint64_t n_work = (uint64_t)GET(p->plan->n_tasks[p->op]) * p->n_head_tiles;
     const uint32_t n_parts = p->tile_vectors <= nv ? 1 : p->tile_vectors <= 2 * nv ? 2 : 4;
@@ -484,32 +522,50 @@ DEV void attn_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
         t.lane_in_part = tid() % t.lanes_in_part;
         t.vector0 = tid() / t.lanes_in_part * nv;
         t.n_own = t.n_vectors <= t.vector0 ? 0 : t.n_vectors - t.vector0 < nv ? t.n_vectors - t.vector0 : nv;
-        tile_run(&t, task, head_tile, threads, nv, cpt);
+        tile_run(&t, task, head_tile, threads, nv, cpt, is_v4);
     }
 }
 
 KERNEL(attn_decode_4, 128, 3, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
-    attn_blocks(p, shared, 128, 4, 8);
+    attn_blocks(p, shared, 128, 4, 8, 0);
 }
 
 KERNEL(attn_decode_8, 128, 2, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
-    attn_blocks(p, shared, 128, 8, 8);
+    attn_blocks(p, shared, 128, 8, 8, 0);
 }
 
 KERNEL(attn_decode_16, 128, 2, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
-    attn_blocks(p, shared, 128, 16, 4);
+    attn_blocks(p, shared, 128, 16, 4, 0);
 }
 
 KERNEL(attn_extend, 256, 1, oct__attn_params)
 {
     SHARED_DYNAMIC(uint8_t, shared);
-    attn_blocks(p, shared, 256, 16, 4);
+    attn_blocks(p, shared, 256, 16, 4, 0);
+}
+
+KERNEL(attn_decode_v4_4, 128, 3, oct__attn_params)
+{
+    SHARED_DYNAMIC(uint8_t, shared);
+    attn_blocks(p, shared, 128, 4, 8, 1);
+}
+
+KERNEL(attn_decode_v4_8, 128, 2, oct__attn_params)
+{
+    SHARED_DYNAMIC(uint8_t, shared);
+    attn_blocks(p, shared, 128, 8, 8, 1);
+}
+
+KERNEL(attn_extend_v4, 256, 1, oct__attn_params)
+{
+    SHARED_DYNAMIC(uint8_t, shared);
+    attn_blocks(p, shared, 256, 16, 4, 1);
 }
 
 #endif

@@ -2,13 +2,16 @@
  * operations included; with RoPE only the last bit of a cosine may differ.
  *
  * A warp takes one vector (a head of K or of V) at a time. RoPE pairs elements that any two lanes hold, so it goes through shared memory;
- * everything else stays in registers. Slots of one write are distinct, so no two blocks meet in a byte. */
+ * everything else stays in registers. Slots of one write are distinct, so no two blocks meet in a byte.
+ *
+ * kv_write_v4 is the same text with V's blocks of 4 bits beside all other formats, which it takes too: one destination may keep V in v4, the other not. */
 #ifndef OCT_DEVICE_KV_WRITE_H
 #define OCT_DEVICE_KV_WRITE_H
 
 #include "device/angle.h"
 #include "device/page.h"
 #include "device/row.h"
+#include "device/v4.h"
 #include "number/scale.h"
 
 #define WRITE_WARPS (128 / WARP)
@@ -179,7 +182,7 @@ DEV void write_eight(const oct__dev_layer *layer, const oct__dev_side *side, int
 }
 
 /* Rotates, scales, encodes and stores a row; x is used up. */
-DEV void write_row(const oct__dev_layer *layer, const oct__dev_side *side, int is_k, place at, uint32_t head, float *x, write_met *met)
+DEV void write_row(const oct__dev_layer *layer, const oct__dev_side *side, int is_k, place at, uint32_t head, float *x, write_met *met, const int with_v4)
 {
     const int64_t to = side_at(side, layer->layout, layer->page_size, is_k, at.page, at.token, head);
     uint32_t has_nan = 0;
@@ -187,12 +190,16 @@ DEV void write_row(const oct__dev_layer *layer, const oct__dev_side *side, int i
         row_rotate(x, side->dim);
     }
     const uint32_t amax_bits = row_amax_bits(x, &has_nan);
-    const float scale = vector_scale(layer, side, at, head, amax_bits, has_nan, tid() % WARP == 0);
-    UNROLL
-    for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
-        const uint32_t d = row_element(e);
-        if (e * 8 * WARP < side->dim && d < side->dim) {
-            write_eight(layer, side, is_k, to, head, d, x + 8 * e, scale, met);
+    if (with_v4 && side->dtype == OCT_DTYPE_V4) {
+        v4_store_row((uint8_t *)side->base + oct__v4_block_at(to), x, side->dim, &met->n_nan, &met->n_saturated);
+    } else {
+        const float scale = vector_scale(layer, side, at, head, amax_bits, has_nan, tid() % WARP == 0);
+        UNROLL
+        for (uint32_t e = 0; e < ROW_EIGHTS; e++) {
+            const uint32_t d = row_element(e);
+            if (e * 8 * WARP < side->dim && d < side->dim) {
+                write_eight(layer, side, is_k, to, head, d, x + 8 * e, scale, met);
+            }
         }
     }
     met->n_values += tid() % WARP == 0 ? side->dim : 0;
@@ -238,11 +245,8 @@ DEV float rope_one(const oct__kv_write_params *p, const float *staged, const flo
     return is_second ? a * s + b * c : a * c - b * s;
 }
 
-KERNEL(kv_write, 128, 4, oct__kv_write_params)
+DEV void write_token(const oct__kv_write_params *p, float *cosine, float *sine, float *staged_all, const int with_v4)
 {
-    SHARED(float, cosine, OCT__DEV_DIM_MAX / 2);
-    SHARED(float, sine, OCT__DEV_DIM_MAX / 2);
-    SHARED(float, staged_all, WRITE_WARPS * OCT__DEV_DIM_MAX);
     const int64_t token = (int64_t)(block_id() / p->parts);
     const uint32_t heads = p->layer.heads, src_bytes = element_bytes(p->src_dtype);
     float *staged = staged_all + tid() / WARP * OCT__DEV_DIM_MAX;
@@ -307,7 +311,7 @@ KERNEL(kv_write, 128, 4, oct__kv_write_params)
                     for (uint32_t i = 0; i < ROW_FLOATS; i++) {
                         y[i] = x[i];
                     }
-                    write_row(layer, is_k ? &layer->k : &layer->v, is_k, there, head, y, &own);
+                    write_row(layer, is_k ? &layer->k : &layer->v, is_k, there, head, y, &own, with_v4);
                     if (to == 0) {   /* counts speak of the first destination */
                         met.n_values += own.n_values;
                         met.n_saturated += own.n_saturated;
@@ -322,6 +326,22 @@ KERNEL(kv_write, 128, 4, oct__kv_write_params)
             add_counts(counts, &met);
         }
     }
+}
+
+KERNEL(kv_write, 128, 4, oct__kv_write_params)
+{
+    SHARED(float, cosine, OCT__DEV_DIM_MAX / 2);
+    SHARED(float, sine, OCT__DEV_DIM_MAX / 2);
+    SHARED(float, staged_all, WRITE_WARPS * OCT__DEV_DIM_MAX);
+    write_token(p, cosine, sine, staged_all, 0);
+}
+
+KERNEL(kv_write_v4, 128, 4, oct__kv_write_params)
+{
+    SHARED(float, cosine, OCT__DEV_DIM_MAX / 2);
+    SHARED(float, sine, OCT__DEV_DIM_MAX / 2);
+    SHARED(float, staged_all, WRITE_WARPS * OCT__DEV_DIM_MAX);
+    write_token(p, cosine, sine, staged_all, 1);
 }
 
 #endif

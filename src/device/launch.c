@@ -117,7 +117,8 @@ bool oct__dev_pack_kv_write(const oct__dev_chip *chip, const oct_kv_write_args *
     const uint64_t wanted = (uint64_t)chip->n_units * BLOCKS_PER_UNIT;
     const uint64_t parts = args->n_tokens > 0 ? (wanted + (uint64_t)args->n_tokens - 1) / (uint64_t)args->n_tokens : 1;
     params->parts = (uint32_t)(parts < most_parts ? parts : most_parts);
-    *launch = (oct__dev_launch){ .kernel = "kv_write", .threads = threads };
+    const bool has_v4 = args->layer->spec.v.dtype == OCT_DTYPE_V4 || (args->layer_window != NULL && args->layer_window->spec.v.dtype == OCT_DTYPE_V4);
+    *launch = (oct__dev_launch){ .kernel = has_v4 ? "kv_write_v4" : "kv_write", .threads = threads };
     oct__dev_grid(args->n_tokens > 0 ? (uint64_t)args->n_tokens * params->parts : 1, launch);
     return args->n_tokens > 0;
 }
@@ -161,7 +162,7 @@ static const char *mma_kernel(const oct__dev_chip *chip, const oct_attn_spec *sp
           { { NULL, NULL }, { "attn_extend_mma_16_16_128", "attn_extend_mma_16_16_256" } } },
     };
     const uint32_t dim = spec->kv.dim_k > spec->kv.dim_v ? spec->kv.dim_k : spec->kv.dim_v;
-    if (!chip->has_mma || dim > 256 || spec->kv.k.dtype == OCT_DTYPE_F32 || spec->kv.v.dtype == OCT_DTYPE_F32) {
+    if (!chip->has_mma || dim > 256 || spec->kv.k.dtype == OCT_DTYPE_F32 || spec->kv.v.dtype == OCT_DTYPE_F32 || spec->kv.v.dtype == OCT_DTYPE_V4) {
         return NULL;
     }
     return names[op][spec->kv.k.dtype < OCT_DTYPE_E4M3FN][spec->kv.v.dtype < OCT_DTYPE_E4M3FN][dim > 128];
@@ -218,8 +219,12 @@ bool oct__dev_attn_shape_of(const oct__dev_chip *chip, const oct_attn_spec *spec
     if (mma != NULL && oct__dev_attn_shape_for(chip, spec, mma, 0, shape)) {
         return true;
     }
+    const bool is_v4 = spec->kv.v.dtype == OCT_DTYPE_V4;
     if (op != OCT__DEV_DECODE) {
-        return oct__dev_attn_shape_for(chip, spec, "attn_extend", 64, shape);
+        return oct__dev_attn_shape_for(chip, spec, is_v4 ? "attn_extend_v4" : "attn_extend", 64, shape);
+    }
+    if (is_v4) {
+        return oct__dev_attn_shape_for(chip, spec, group <= 4 ? "attn_decode_v4_4" : "attn_decode_v4_8", group <= 4 ? 4 : 8, shape);
     }
     /* One row's heads decide; a few rows (speculation) share larger tiles only as far as the heads do. */
     const uint32_t tile_vectors = group <= 4 ? 4 : group <= 8 ? 8 : 16;

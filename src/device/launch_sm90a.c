@@ -55,6 +55,8 @@ const char *oct__dev_sm90a_kernel(const oct_attn_spec *spec, uint32_t *tile_vect
     *why = NULL;
     if (kv->k.dtype == OCT_DTYPE_F32 || kv->v.dtype == OCT_DTYPE_F32) {
         *why = "pages of 8 or 16 bits";
+    } else if (kv->v.dtype == OCT_DTYPE_V4) {
+        *why = "elements of V with bytes of their own";
     } else if (kv->dim_k > 256 || kv->dim_v > 256) {
         *why = "head dims of up to 256: a row of the output in registers";
     } else if (kv->layout == OCT_LAYOUT_V5D) {
@@ -253,6 +255,8 @@ const char *oct__dev_sm90a_extend_kernel(const oct_attn_spec *spec, const char *
     *why = NULL;
     if (kv->k.dtype == OCT_DTYPE_F32 || kv->v.dtype == OCT_DTYPE_F32) {
         *why = "pages of 8 or 16 bits";
+    } else if (kv->v.dtype == OCT_DTYPE_V4) {
+        *why = "elements of V with bytes of their own";
     } else if (kv->v.dtype == (is_bf16 ? OCT_DTYPE_F16 : OCT_DTYPE_BF16)) {
         *why = "products of one 16-bit format: bf16 where K is, else f16";
     } else if (kv->dim_k > 256 || kv->dim_v > 256) {

@@ -33,6 +33,7 @@
  *   exp2_f32 log_f32 tanh_f32 max_f32         log_f32 is natural. exp2_f32(-inf) is 0, and subnormal results may be
  *   fma_f32(a, b, c)               one rounding where the device has it; a * b + c elsewhere rounds twice (-ffp-contract=off, -fmad=false)
  *   decode_word(word, dtype, out)  the 4, 2 or 1 elements of a 32-bit word of `dtype`, a constant, exactly, into floats
+ *   decode_v4_4(word, out)         the codes of v4 in four bytes as numbers: of their low four bits, out[0] to [3], and of the high ones, [4] to [7]
  *   byte_perm(a, b, selector)      four bytes of a (0..3) and b (4..7), the lowest first, by the selector's hex digits
  *   pack_f16(low, high) pack_bf16  two floats as halves, nearest even. sub_f16x2(a, b): of both halves
  *   e4m3_to_f16(word, is_fnuz, out)   four e4m3 bytes as two words of f16, exactly

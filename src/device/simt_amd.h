@@ -245,6 +245,22 @@ DEV uint32_t byte_perm(uint32_t a, uint32_t b, const uint32_t selector)
     return __builtin_amdgcn_perm(b, a, wide);
 }
 
+/* Codes are selectors into a table of bytes, of numbers + 128: unsigned bytes become floats by an instruction of their own. */
+DEV void decode_v4_4(uint32_t word, float *out)
+{
+    const uint64_t low = OCT__V4_LOW ^ UINT64_C(0x8080808080808080), high = OCT__V4_HIGH ^ UINT64_C(0x8080808080808080);
+    UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t codes = word >> (4 * i), eighth = codes & 0x07070707u;
+        const uint32_t a = __builtin_amdgcn_perm((uint32_t)(low >> 32), (uint32_t)low, eighth), b = __builtin_amdgcn_perm((uint32_t)(high >> 32), (uint32_t)high, eighth);
+        const uint32_t number = __builtin_amdgcn_perm(b, a, 0x03020100u | (codes >> 1 & 0x04040404u));
+        UNROLL
+        for (uint32_t j = 0; j < 4; j++) {
+            out[4 * i + j] = (float)(number >> (8 * j) & 0xFFu) - 128.0f;
+        }
+    }
+}
+
 DEV uint32_t pack_f16(float low, float high)
 {
     const oct__f16x2_native two = { (_Float16)low, (_Float16)high };

@@ -223,6 +223,22 @@ DEV uint32_t byte_perm(uint32_t a, uint32_t b, const uint32_t selector)
     return __byte_perm(a, b, selector);
 }
 
+/* A code is the digit of a selector into a table of bytes, of numbers + 128; a byte becomes the last one of a float of 2^23 and more. */
+DEV void decode_v4_4(uint32_t word, float *out)
+{
+    const uint64_t low = OCT__V4_LOW ^ UINT64_C(0x8080808080808080), high = OCT__V4_HIGH ^ UINT64_C(0x8080808080808080);
+    const uint32_t digits = word & 0x77777777u, is_high = word >> 1 & 0x44444444u;
+    UNROLL
+    for (uint32_t i = 0; i < 2; i++) {   /* two bytes, which are four digits */
+        const uint32_t a = __byte_perm((uint32_t)low, (uint32_t)(low >> 32), digits >> (16 * i)), b = __byte_perm((uint32_t)high, (uint32_t)(high >> 32), digits >> (16 * i));
+        const uint32_t number = __byte_perm(a, b, 0x3210u | is_high >> (16 * i));
+        UNROLL
+        for (uint32_t j = 0; j < 4; j++) {
+            out[2 * i + j / 2 + j % 2 * 4] = __uint_as_float(__byte_perm(number, 0x4B000000u, 0x7540u + j)) - 8388736.0f;
+        }
+    }
+}
+
 DEV uint32_t pack_f16(float low, float high)
 {
     uint32_t two;

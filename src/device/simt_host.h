@@ -298,6 +298,13 @@ DEV uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector)
     return out;
 }
 
+DEV void decode_v4_4(uint32_t word, float *out)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        out[i] = (float)oct__v4_number(word >> (8 * (i % 4) + 4 * (i / 4)) & 15);
+    }
+}
+
 DEV uint32_t pack_f16(float low, float high)
 {
     return oct__f16_from_f32(low) | (uint32_t)oct__f16_from_f32(high) << 16;

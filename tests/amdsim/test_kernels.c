@@ -85,6 +85,25 @@ static int64_t run_attn(void *arg, int64_t index)
     return device_check_attn(WARP, &s);
 }
 
+/* V in v4 on the kernels that take it alone: every format of K, each way of a row that random problems seldom have, short lengths. */
+enum { V4_PROBLEMS = 14 };
+
+static int64_t run_v4(void *arg, int64_t index)
+{
+    static const int32_t q_lens[4][3] = { { 1, 1, 3 }, { 2, 1, 18 }, { 20, 1, 4 }, { 1, 33, 0 } }, kv_lens[4][3] = { { 40, 1, 90 }, { 33, 70, 20 }, { 50, 16, 9 }, { 130, 40, 5 } };
+    static const format f32 = { OCT_DTYPE_F32, OCT_SCALE_NONE, 0 };
+    const format *k = index % (FORMATS + 1) == FORMATS ? &f32 : &formats[index % (FORMATS + 1)];
+    problem_shape s = problem_random_v4(first_seed + 2 * index + 1);
+    (void)arg;
+    s.k_dtype = k->dtype, s.k_scale_mode = k->mode, s.k_scale_dtype = k->scale_dtype;
+    s.dim_k = index % 4 == 3 ? 80 : 128;
+    s.dim_v = (int64_t[]){ 128, 32, 96, 256 }[index % 4];
+    s.heads = 1 + index % 2;
+    s.heads_q = s.heads * (index % 3 == 0 ? 4 : index % 3 == 1 ? 8 : 12);
+    problem_lengths(&s, 3, q_lens[index % 4], kv_lens[index % 4]);
+    return device_check_attn(WARP, &s);
+}
+
 /* Small problems chosen for the ways that random ones seldom go, on the matrix units' kernels alone: of each size of K and V and both widths, rows that come
  * by ordinary loads, pages of odd sizes and of nobody, soft caps, sinks, masks, windows, scales of every kind, and codes that are no numbers beside rows that do
  * not see them, of each format of V. */
@@ -180,6 +199,7 @@ static void attention(void **state)
     (void)state;
     print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_attn - 1));
     assert_int_equal(isolate_run("attention", n_attn, 60, run_attn, NULL), 0);
+    assert_int_equal(isolate_run("V in v4", V4_PROBLEMS, 60, run_v4, NULL), 0);
     assert_int_equal(isolate_run("matrix units", WAYS * SIZES * WIDTHS, 60, run_mma, NULL), 0);
     assert_int_equal(isolate_run("kept", sizeof kept / sizeof kept[0], 60, run_kept, NULL), 0);
 }
@@ -193,10 +213,18 @@ static int64_t run_write(void *arg, int64_t index)
     return device_check_write(WARP, &s);
 }
 
+static int64_t run_write_v4(void *arg, int64_t index)
+{
+    (void)arg;
+    const write_shape s = write_random_v4(first_seed + index);
+    return device_check_write(WARP, &s);
+}
+
 static void writes(void **state)
 {
     (void)state;
     assert_int_equal(isolate_run("writes", n_write, 60, run_write, NULL), 0);
+    assert_int_equal(isolate_run("writes of v4", n_write / 3, 60, run_write_v4, NULL), 0);
 }
 
 /* kv_check: one slot beyond its pool, and nothing at all is written. */
@@ -322,10 +350,10 @@ static void every_kernel_ran(void **state)
 
 /* ---- waits taken from the compiler's code ----------------------------------------------------------------------------------------------- */
 
-/* A kernel and what launches it: a write, or decode and extend in splits. k_16, v_16: bf16, else e4m3. */
+/* A kernel and what launches it: a write, or decode and extend in splits. k_16: bf16; v_form: 1, bf16, 2, v4; else e4m3. */
 typedef struct waited {
     const char *name;
-    int is_write, has_mma, heads_q, dim, k_16, v_16;
+    int is_write, has_mma, heads_q, dim, k_16, v_form;
     size_t n_tries;
 } waited;
 
@@ -335,7 +363,9 @@ static int run_once(const waited *w, char *why)
     int bad;
     if (w->is_write) {
         write_case c;
-        const write_shape s = write_plain(7);
+        write_shape s = write_plain(7);
+        if (w->v_form == 2)
+            s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE;
         if (write_make(&c, &s) != 0)
             return -1;
         write_reset(&c);
@@ -350,8 +380,10 @@ static int run_once(const waited *w, char *why)
     s.dim_k = s.dim_v = w->dim;
     if (w->k_16)
         s.k_dtype = OCT_DTYPE_BF16, s.k_scale_mode = OCT_SCALE_NONE;
-    if (w->v_16)
+    if (w->v_form == 1)
         s.v_dtype = OCT_DTYPE_BF16, s.v_scale_mode = OCT_SCALE_NONE;
+    if (w->v_form == 2)
+        s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE;
     s.split_tokens = 32;
     problem_lengths(&s, 3, (int32_t[]){ 1, 2, 20 }, (int32_t[]){ 70, 20, 50 });
     if (problem_make(&p, &s) != 0)
@@ -370,7 +402,8 @@ static void missing_waits(void **state)
     static const waited where[] = {
         { "kv_write", 1, 0, 0, 0, 0, 0, 16 }, { "plan_step", 0, 0, 8, 128, 0, 0, 16 }, { "attn_finish", 0, 0, 8, 128, 0, 0, 16 },
         { "attn_decode_8", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_4", 0, 0, 4, 128, 0, 0, 4 }, { "attn_decode_16", 0, 0, 16, 128, 0, 0, 4 },
-        { "attn_extend", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 }, { "attn_extend_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 },
+        { "attn_extend", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_v4_4", 0, 0, 4, 128, 0, 2, 4 }, { "attn_decode_v4_8", 0, 0, 8, 128, 0, 2, 4 },
+        { "attn_extend_v4", 0, 0, 8, 128, 0, 2, 4 }, { "kv_write_v4", 1, 0, 0, 0, 0, 2, 4 }, { "attn_decode_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 }, { "attn_extend_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 },
         { "attn_decode_mma_8_8_256", 0, 1, 8, 256, 0, 0, 4 }, { "attn_decode_mma_8_16_128", 0, 1, 8, 128, 0, 1, 4 },
         { "attn_decode_mma_16_8_128", 0, 1, 8, 128, 1, 0, 4 }, { "attn_decode_mma_16_16_128", 0, 1, 8, 128, 1, 1, 4 },
         { "attn_decode_mma_8_16_256", 0, 1, 8, 256, 0, 1, 4 }, { "attn_decode_mma_16_8_256", 0, 1, 8, 256, 1, 0, 4 },

@@ -1,5 +1,6 @@
 /* test_parity.c: random problems, writes and merges through the public API on a context of a GPU, against the float64 oracle. Arguments: a device as
- * in gpu.h, then library=PATH, random=N problems from seed=S on, writes=N, rows=all (every row that a problem's gates let through, instead of one). */
+ * in gpu.h, then library=PATH, random=N problems from seed=S on, v4=N with V in v4, writes=N, rows=all (every row that a problem's gates let through, instead
+ * of one). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include "plan/split.h"
 
 static const char *what, *library;
-static int64_t n_random = 60, n_writes = 40, first_seed = 1;
+static int64_t n_random = 60, n_v4 = 16, n_writes = 40, first_seed = 1;
 static int all_rows;
 
 /* The GPU of this process: cases run in children, and a driver does not live through a fork. */
@@ -132,6 +133,31 @@ static int64_t run_random(void *arg, int64_t index)
     return failures;
 }
 
+/* Random problems with V in v4, which only the portable rows take: by cost, and each of them by itself. */
+static int64_t run_v4(void *arg, int64_t index)
+{
+    static const char *const rows[] = { "attn_decode.simt4_v4,attn_extend.simt_v4", "attn_decode.simt8_v4,attn_extend.simt_v4", "attn_decode.simt4", "attn_extend.simt" };
+    problem p;
+    char text[PROBLEM_TEXT];
+    const problem_shape s = problem_random_v4(first_seed + 500000 + index);
+    (void)arg;
+    problem_print(&s, text, sizeof text);
+    isolate_repeat("api_device_parity %s random=0 v4=1 seed=%lld writes=0 # '%s'", what, (long long)(first_seed + index), text);
+    if (problem_make(&p, &s) != 0 || problem_expect(&p) != 0) {
+        isolate_fail("the problem could not be made");
+        return 1;
+    }
+    int64_t failures = check_problem(&p, NULL);
+    for (int i = 0; i < 4; i++) {
+        const int64_t found = check_problem(&p, rows[i]);
+        if ((found < 0) != (i >= 2))
+            isolate_fail("%s %s V in v4", rows[i], i < 2 ? "refuses" : "takes");
+        failures += i < 2 ? found != 0 : found >= 0;
+    }
+    problem_drop(&p);
+    return failures;
+}
+
 /* With rows=all: K and V of different sizes in rows of 256 dims, which random problems seldom have and whose rows of the table would get no turn. */
 static int64_t run_mixed(void *arg, int64_t index)
 {
@@ -198,6 +224,7 @@ static void random_problems(void **state)
     (void)state;
     print_message("%s, seeds %lld to %lld\n", what, (long long)first_seed, (long long)(first_seed + n_random - 1));
     assert_int_equal(isolate_run("problems", n_random, 120, run_random, NULL), 0);
+    assert_int_equal(isolate_run("V in v4", n_v4, 120, run_v4, NULL), 0);
     assert_int_equal(isolate_run("mixed", all_rows ? 2 : 0, 120, run_mixed, NULL), 0);
 }
 
@@ -216,7 +243,8 @@ static int64_t run_write(void *arg, int64_t index)
     char text[1024], name[96];
     uint32_t refused;
     gpu *g = the_gpu();
-    const write_shape s = write_random(first_seed + index);
+    const int is_v4 = (first_seed + index) % 5 == 4;
+    const write_shape s = is_v4 ? write_random_v4(first_seed + index) : write_random(first_seed + index);
     if (!let_own_rows(g, arg == NULL) && arg != NULL)
         return 0;
     write_print(&s, text, sizeof text);
@@ -326,7 +354,8 @@ static void every_row_ran(void **state)
         assert_true(has_own);
     if (n_random < 60)
         skip();
-    static const char *const names[] = { "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16", "attn_extend.simt", "kv_write.simt refused" };
+    static const char *const names[] = { "attn_decode.simt4", "attn_decode.simt8", "attn_decode.simt16", "attn_extend.simt", "attn_decode.simt4_v4", "attn_decode.simt8_v4",
+                                         "attn_extend.simt_v4", "kv_write.simt refused" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_true(isolate_n_ran(names[i]) > 0);
     uint32_t n, n_missing = 0;
@@ -352,6 +381,8 @@ int main(int argc, char **argv)
             n_random = strtoll(argv[i] + 7, NULL, 10);
         else if (strncmp(argv[i], "seed=", 5) == 0)
             first_seed = strtoll(argv[i] + 5, NULL, 10);
+        else if (strncmp(argv[i], "v4=", 3) == 0)
+            n_v4 = strtoll(argv[i] + 3, NULL, 10);
         else if (strncmp(argv[i], "writes=", 7) == 0)
             n_writes = strtoll(argv[i] + 7, NULL, 10);
         else if (strcmp(argv[i], "rows=all") == 0)
@@ -360,7 +391,7 @@ int main(int argc, char **argv)
             usable = 0;
     }
     if (!usable)
-        return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [writes=N] [rows=all]\n"), 2;
+        return fprintf(stderr, "usage: api_device_parity fake:cuda|fake:hip|cuda|hip [library=PATH] [random=N] [seed=S] [v4=N] [writes=N] [rows=all]\n"), 2;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_problems),
         cmocka_unit_test(products_of_8_bits),

@@ -115,10 +115,13 @@ def test_a_base_without_numbers_does_not_win(octavo, tmp_path):
     assert "not all numbers" in octavo("advise", "-m", model, "--max-kl", "1", "--tokens", "32", "--weights", "file", "--candidates", "i8", "-t", "1", check=1).err
 
 
-def test_why_no_kernel_takes_it_is_said_to_the_end(octavo, tiny):
-    said = octavo("advise", "-m", tiny, "--for", "h200", "--tokens", "32", "--weights", "file", "--max-kl", "50", "--candidates", "e4m3,i8+rot/v4+rot", "-t", "1").out
-    line, = [line for line in said.splitlines() if line.startswith("i8+rot/v4+rot ")]
-    assert line.endswith("have v4: elements of V with bytes of their own")
+def test_why_a_format_is_refused_is_said_to_the_end(octavo, tiny, tmp_path):
+    odd = tiny_gguf.write(tmp_path / "odd.gguf", dim=16)
+    lines = {}
+    for model in (tiny, odd):
+        said = octavo("advise", "-m", model, "--for", "h200", "--tokens", "32", "--weights", "file", "--max-kl", "50", "--candidates", "e4m3,i8+rot/v4+rot", "-t", "1").out
+        lines[model], = [line for line in said.splitlines() if line.startswith("i8+rot/v4+rot ")]
+    assert lines[odd].endswith("spec.kv.dim_v is 16; must be a multiple of 32 with V in v4") and "must be" not in lines[tiny]
 
 
 def test_the_fastest_within_bytes_may_not_lose_what_it_likes(octavo, tiny):

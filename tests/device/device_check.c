@@ -169,6 +169,7 @@ int device_check_hidden(device_rig *rig, const device_hidden *hidden, char *why,
     enum { HEADS = 3, KEYS = 37, DIM = 3, ROWS_MOST = 20, DIMS_MOST = 256 };
     static float before[ROWS_MOST * HEADS * DIMS_MOST];
     const oracle_which which = hidden->is_in_k ? ORACLE_K : ORACLE_V;
+    const int is_v4 = which == ORACLE_V && hidden->v_dtype == OCT_DTYPE_V4;
     const uint32_t dtype = hidden->is_in_k ? hidden->k_dtype : hidden->v_dtype;
     const int n_rows = hidden->n_rows, key = hidden->is_new ? KEYS - 1 : KEYS - n_rows - 4;
     const int64_t dim = hidden->dim;
@@ -190,18 +191,20 @@ int device_check_hidden(device_rig *rig, const device_hidden *hidden, char *why,
     rig->chip.has_mma = 1;
     int bad = device_run_attn(rig, &p, NULL, NULL, why, why_bytes);
     memcpy(before, p.args.out, (size_t)(n_rows * HEADS * dim) * 4);
-    for (int64_t d = hidden->is_everywhere ? 0 : DIM; d < (hidden->is_everywhere ? dim : DIM + 1); d++)
+    if (is_v4)
+        oracle_put_block_scale(&p.layer, p.pages[key / s.page_size], (uint32_t)(key % s.page_size), 0, DIM, oracle_decode_code(OCT_DTYPE_F16, hidden->code));
+    for (int64_t d = hidden->is_everywhere ? 0 : DIM; !is_v4 && d < (hidden->is_everywhere ? dim : DIM + 1); d++)
         oracle_put_code(dtype, which == ORACLE_K ? p.layer.k : p.layer.v,
                         oracle_address(&p.layer, which, p.pages[key / s.page_size], (uint32_t)(key % s.page_size), 0, (uint32_t)d), hidden->code);
     bad = bad != 0 || device_run_attn(rig, &p, NULL, NULL, why, why_bytes) != 0;
     rig->chip.has_mma = 0;
-    const int is_infinity = !oracle_code_is_nan(dtype, hidden->code);
+    const int is_infinity = !oracle_code_is_nan(is_v4 ? (uint32_t)OCT_DTYPE_F16 : dtype, hidden->code);
     int n_seen = 0;
     for (int64_t e = 0; !bad && e < n_rows * HEADS * dim; e++) {
         const int64_t row = e / (HEADS * dim);
         const float after = ((const float *)p.args.out)[e];
         const int is_seen = oracle_visible(&p.spec, &p.args, row, row, n_rows, KEYS, key);
-        const int is_spoiled = is_seen && (which == ORACLE_K || hidden->is_everywhere || e % dim == DIM);
+        const int is_spoiled = is_seen && (which == ORACLE_K || hidden->is_everywhere || (is_v4 ? e % dim < 32 : e % dim == DIM));
         n_seen += is_seen;
         /* K's infinity may make a score of -inf, which is a weight of 0. */
         bad = !is_spoiled ? memcmp(&after, &before[e], 4) != 0 : which == ORACLE_V ? isfinite(after) : !is_infinity && !isnan(after);

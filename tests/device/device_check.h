@@ -24,7 +24,7 @@ int64_t device_check_write(uint32_t warp, const write_shape *shape);
 int64_t device_check_checked_writes(device_rig *rig);
 
 /* A code that is no finite number, in a key that some rows of a tile do not see: no bit of those rows moves, and of the others K's moves the whole row, V's its own
- * dim alone. One sequence of n_rows (at most 20), on the matrix units' kernels where they take it. 0, or what is wrong in `why`. */
+ * dim alone. Of V in v4 it is the f16 of a block's scale, and the block's dims. One sequence of n_rows (at most 20), on the matrix units' kernels where they take it. 0, or what is wrong in `why`. */
 typedef struct device_hidden {
     uint32_t k_dtype, v_dtype, code;
     int64_t dim;

@@ -217,7 +217,10 @@ static void send_pool(arrays *a, const write_pool *pool, oct_kv_layer *layer)
     layer->v_scale = send_guard(a, &pool->memory[5], "v scales", 0);
 }
 
-int device_write_fits_sm90a(const oct_kv_spec *spec) { return spec->dim_k <= OCT__WRITE_SM90A_DIM_MAX && spec->dim_v <= OCT__WRITE_SM90A_DIM_MAX; }
+int device_write_fits_sm90a(const oct_kv_spec *spec)
+{
+    return spec->v.dtype != OCT_DTYPE_V4 && spec->dim_k <= OCT__WRITE_SM90A_DIM_MAX && spec->dim_v <= OCT__WRITE_SM90A_DIM_MAX;
+}
 
 int device_run_write(device_rig *rig, write_case *c, char *text, size_t size)
 {

@@ -40,7 +40,9 @@ static const kv_format kv_formats[] = {
     { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 },
     { OCT_DTYPE_F16, OCT_SCALE_NONE, 0, 1 },
     { OCT_DTYPE_F32, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_V4, OCT_SCALE_NONE, 0, 1 },   /* V's alone, last */
 };
+enum { V_ONLY = 1 };
 
 static const int64_t pages[] = { 1, 4, 5, 16, 64, 128 };
 static const int64_t dims[][2] = { { 64, 64 }, { 16, 16 }, { 24, 40 }, { 80, 80 }, { 96, 112 }, { 128, 128 }, { 192, 128 }, { 72, 256 }, { 256, 256 }, { 512, 512 } };
@@ -61,7 +63,7 @@ enum feature { K_FORMAT, V_FORMAT, LAYOUT, PAGE, DIMS, RATIO, HEADS, Q_DTYPE, OU
                FORM, STRIDES, DATA, LSE, POISON, FEATURES };
 
 static const int n_values[FEATURES] = {
-    [K_FORMAT] = COUNT(kv_formats), [V_FORMAT] = COUNT(kv_formats), [LAYOUT] = 3, [PAGE] = COUNT(pages), [DIMS] = COUNT(dims), [RATIO] = COUNT(ratios),
+    [K_FORMAT] = COUNT(kv_formats) - V_ONLY, [V_FORMAT] = COUNT(kv_formats), [LAYOUT] = 3, [PAGE] = COUNT(pages), [DIMS] = COUNT(dims), [RATIO] = COUNT(ratios),
     [HEADS] = 2, [Q_DTYPE] = COUNT(floats), [OUT_DTYPE] = COUNT(floats), [CAUSAL] = 2, [WINDOW] = COUNT(windows), [CAP] = COUNT(caps), [SINK] = 5,
     [MASK] = 2, [DETERMINISTIC] = 2, [SPLIT] = COUNT(splits), [LENGTHS] = COUNT(q_lens), [FORM] = 4, [STRIDES] = 4, [DATA] = COUNT(data), [LSE] = 2,
     [POISON] = 4,
@@ -95,6 +97,10 @@ static problem_shape shape_of(int64_t index, int is_mma)
     if (s.layout == OCT_LAYOUT_V5D) {   /* chunks of up to 16 dims and 16 tokens */
         s.page_size = (s.page_size + 15) / 16 * 16;
         s.dim_k = (s.dim_k + 15) / 16 * 16;
+    }
+    if (s.v_dtype == OCT_DTYPE_V4) {
+        s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
+        s.dim_v = (s.dim_v + 31) / 32 * 32;
     }
     s.heads = is_short || ratios[row[RATIO]] > 8 ? 1 : row[HEADS] + 1;
     s.heads_q = s.heads * ratios[row[RATIO]];
@@ -264,6 +270,12 @@ static void hidden_codes_that_are_no_numbers(void **state)
         if (device_check_hidden(device_check_rig(warp), &hidden, why, sizeof why) != 0)
             fail_msg("%s", why);
     }
+    for (int i = 0; i < 8; i++) {   /* scales of blocks of V */
+        const device_hidden hidden = { .k_dtype = OCT_DTYPE_BF16, .v_dtype = OCT_DTYPE_V4, .code = i / 4 ? 0x7C00 : 0x7E00, .dim = 64, .n_rows = i % 2 ? 20 : 2, .is_new = i / 2 % 2 };
+        char why[640];
+        if (device_check_hidden(device_check_rig(warp), &hidden, why, sizeof why) != 0)
+            fail_msg("%s", why);
+    }
 }
 
 static int64_t run_random(void *arg, int64_t index)
@@ -273,11 +285,19 @@ static int64_t run_random(void *arg, int64_t index)
     return device_check_attn(warp, &s);
 }
 
+static int64_t run_v4(void *arg, int64_t index)
+{
+    (void)arg;
+    const problem_shape s = problem_random_v4(first_seed + index);
+    return device_check_attn(warp, &s);
+}
+
 static void random_problems(void **state)
 {
     (void)state;
     print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_random - 1));
     assert_int_equal(isolate_run("random", n_random, 60, run_random, NULL), 0);
+    assert_int_equal(isolate_run("random, V in v4", n_random / 2, 60, run_v4, NULL), 0);
 }
 
 static void every_kernel_ran(void **state)

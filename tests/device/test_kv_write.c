@@ -126,11 +126,19 @@ static int64_t run_random(void *arg, int64_t index)
     return check(&s);
 }
 
+static int64_t run_v4(void *arg, int64_t index)
+{
+    (void)arg;
+    const write_shape s = write_random_v4(first_seed + index);
+    return check(&s);
+}
+
 static void random_cases(void **state)
 {
     (void)state;
     print_message("seeds %lld to %lld\n", (long long)first_seed, (long long)(first_seed + n_random - 1));
     assert_int_equal(isolate_run("random", n_random, 60, run_random, NULL), 0);
+    assert_int_equal(isolate_run("random, V in v4", is_sm90a ? 0 : n_random / 4, 60, run_v4, NULL), 0);   /* which Hopper's own refuses */
     isolate_report();
 }
 

@@ -68,6 +68,9 @@ problem_shape problem_plain(int64_t seed);
 void problem_lengths(problem_shape *shape, int n, const int32_t *q_len, const int32_t *kv_len);   /* sets n_sequences to n too */
 problem_shape problem_random(int64_t seed);
 
+/* The same with V in v4, two in three rotated; every other beside the K that it is meant to stand beside. */
+problem_shape problem_random_v4(int64_t seed);
+
 /* The text form, and back; 0 on success. */
 void problem_print(const problem_shape *shape, char *text, size_t size);
 int problem_parse(problem_shape *shape, const char *text);

@@ -286,3 +286,16 @@ problem_shape problem_random(int64_t seed)
     s.products = s.k_dtype == OCT_DTYPE_E4M3FN && s.v_dtype == OCT_DTYPE_E4M3FN ? seed % 3 : OCT_PRODUCTS_16BIT;
     return s;
 }
+
+problem_shape problem_random_v4(int64_t seed)
+{
+    problem_shape s = problem_random(seed);
+    s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
+    s.dim_v = (s.dim_v + 31) / 32 * 32;
+    s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = seed % 3 != 0;
+    if (seed % 2 == 0) {
+        s.k_dtype = OCT_DTYPE_I8, s.k_scale_mode = OCT_SCALE_TOKEN_HEAD, s.k_scale_dtype = OCT_DTYPE_F16, s.k_rotated = 1;
+        s.k_data = s.k_data == DATA_HUGE ? DATA_NORMAL : s.k_data;
+    }
+    return s;
+}

@@ -155,14 +155,7 @@ static int64_t run_random(void *arg, int64_t index)
 static int64_t run_v4(void *arg, int64_t index)
 {
     (void)arg;
-    problem_shape s = problem_random(first_seed + 500000 + index);
-    s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
-    s.dim_v = (s.dim_v + 31) / 32 * 32;
-    s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = index % 3 != 0;
-    if (index % 2 == 0) {   /* what it is meant to stand beside */
-        s.k_dtype = OCT_DTYPE_I8, s.k_scale_mode = OCT_SCALE_TOKEN_HEAD, s.k_scale_dtype = OCT_DTYPE_F16, s.k_rotated = 1;
-        s.k_data = s.k_data == DATA_HUGE ? DATA_NORMAL : s.k_data;
-    }
+    const problem_shape s = problem_random_v4(first_seed + 500000 + index);
     return problem_check(&s);
 }
 

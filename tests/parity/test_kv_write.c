@@ -123,11 +123,7 @@ static int64_t run_random(void *arg, int64_t index)
 static int64_t run_v4(void *arg, int64_t index)
 {
     (void)arg;
-    write_shape s = write_random(first_seed + 500000 + index);
-    s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
-    s.dim_v = (s.dim_v + 31) / 32 * 32;
-    s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = index % 3 != 0;
-    s.flush = s.flush && !s.v_rotated;
+    const write_shape s = write_random_v4(first_seed + 500000 + index);
     return write_check(&s);
 }
 

@@ -33,6 +33,9 @@ typedef struct write_shape {
 
 write_shape write_plain(int64_t seed);
 write_shape write_random(int64_t seed);
+
+/* The same with V in v4, two in three rotated. A second destination keeps it so too (and not in the same rotation). */
+write_shape write_random_v4(int64_t seed);
 void write_print(const write_shape *shape, char *text, size_t size);
 int write_parse(write_shape *shape, const char *text);
 

@@ -117,3 +117,13 @@ write_shape write_random(int64_t seed)
     s.poison = rng_one_in(&r, 2) ? 0xFF : 0;
     return s;
 }
+
+write_shape write_random_v4(int64_t seed)
+{
+    write_shape s = write_random(seed);
+    s.layout = s.layout == OCT_LAYOUT_V5D ? OCT_LAYOUT_HND : s.layout;
+    s.dim_v = (s.dim_v + 31) / 32 * 32;
+    s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = seed % 3 != 0;
+    s.flush = s.flush && !s.v_rotated;
+    return s;
+}

@@ -103,14 +103,14 @@ static void run(const oct__dev_launch *l, const void *params, int is_early)
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------------------------- */
 
-enum { EVERYTHING = 1, DETERMINISTIC = 2 };
+enum { EVERYTHING = 1, DETERMINISTIC = 2, V_IN_V4 = 3 };
 
 typedef struct shape {
     const char *name;
     uint32_t heads_q, heads, dim;
     int n, keys, page;
     uint32_t dtype;
-    int everything;          /* EVERYTHING: window, sinks, soft cap, lse, scales of each token; DETERMINISTIC: fixed splits */
+    int everything;          /* EVERYTHING: window, sinks, soft cap, lse, scales of each token; DETERMINISTIC: fixed splits; V_IN_V4: V in v4, rotated */
     int mixed;               /* the first sequence has `keys`, the others so many */
     double must, aim;        /* of the issue; 0: none */
 } shape;
@@ -128,6 +128,9 @@ static const shape shapes[] = {
     { "8/4x256 1x65536", 8, 4, 256, 1, 65536, 16, OCT_DTYPE_E4M3FN, 0, 0, 1.30, 1.18 },
     { "32/8x128 16x8192 pages of 1", 32, 8, 128, 16, 8192, 1, OCT_DTYPE_E4M3FN, 0, 0, 1.22, 1.15 },
     { "32/8x128 64x4096 i8 rotated", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_I8, 0, 0, 0, 0 },
+    { "32/8x128 64x4096 i8 r., v4", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_I8, V_IN_V4, 0, 0, 0 },
+    { "64/8x128 64x4096 i8 r., v4", 64, 8, 128, 64, 4096, 16, OCT_DTYPE_I8, V_IN_V4, 0, 0, 0 },
+    { "64/8x128 64x4096 i8 rotated", 64, 8, 128, 64, 4096, 16, OCT_DTYPE_I8, 0, 0, 0, 0 },
     { "32/8x128 64x4096 bf16", 32, 8, 128, 64, 4096, 16, OCT_DTYPE_BF16, 0, 0, 0, 0 },
     { "32/2x256 64x4096 bf16", 32, 2, 256, 64, 4096, 16, OCT_DTYPE_BF16, 0, 0, 0, 0 },
     { "32/8x64 64x4096", 32, 8, 64, 64, 4096, 16, OCT_DTYPE_E4M3FN, 0, 0, 0, 0 },
@@ -286,7 +289,8 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats)
     const size_t row = (size_t)s->heads * s->dim;
     j.set_bytes = (size_t)n_pages * s->page * row * size;
     j.scale_bytes = is_token ? (size_t)n_pages * s->page * s->heads * 4 : 0;
-    const double bytes = 2.0 * (double)n_keys * (double)(row * size) + 2.0 * (double)n_keys * (is_token ? s->heads * 4.0 : 0.0);
+    const int is_v4 = s->everything == V_IN_V4;
+    const double bytes = (is_v4 ? 1.0 + 18.0 / 32.0 : 2.0) * (double)n_keys * (double)(row * size) + (is_v4 ? 1.0 : 2.0) * (double)n_keys * (is_token ? s->heads * 4.0 : 0.0);
     int sets = (int)ceil(500e6 / bytes);
     const int room = (int)(pool_bytes / j.set_bytes);
     sets = sets < 2 ? 2 : sets > 64 ? 64 : sets;
@@ -313,6 +317,8 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats)
         void *arguments[] = { &to, &n, pun.to, &code_bytes, &seed };
         launch(extra, "bench_fill", (unsigned)n_units * 8, 1, 256, 0, arguments, 0);
     }
+    if (is_v4)   /* any code, under a scale that is a number */
+        MUST(cuMemsetD8Async(pool[1], 0x3C, pool_bytes, stream));
     if (is_token) {
         for (int side = 0; side < 2; side++) {
             j.scales[side] = alloc(j.scale_bytes * (size_t)sets);
@@ -335,6 +341,8 @@ static void measure(const shape *s, const oct__dev_chip *chips, int repeats)
     kv->k.scale_mode = kv->v.scale_mode = is_token ? OCT_SCALE_TOKEN_HEAD : size == 1 ? OCT_SCALE_LAYER : OCT_SCALE_NONE;
     kv->k.scale_dtype = kv->v.scale_dtype = is_token ? OCT_DTYPE_F32 : 0;
     kv->k.rotated = s->dtype == OCT_DTYPE_I8;
+    if (is_v4)
+        kv->v = (oct_kv_format){ OCT_DTYPE_V4, OCT_SCALE_NONE, 0, 1 };
     j.spec.heads_q = s->heads_q;
     j.spec.q_dtype = OCT_DTYPE_BF16;
     j.spec.out_dtype = OCT_DTYPE_BF16;
