@@ -247,7 +247,7 @@ static void add_for_people(session *s, bool markdown, app_text *text)
     app_table_column(table, "to (95 %)", false);
     app_table_column(table, "same top-1", false);
     app_table_column(table, "decode there", true);
-    app_table_column(table, "us", false);
+    app_table_column(table, "us, predicted", false);
     app_table_column(table, "why", true);
     for (uint32_t i = 0; i < n; i++) {
         const advise_candidate *const c = all[i];
@@ -269,6 +269,14 @@ static void add_for_people(session *s, bool markdown, app_text *text)
     }
     app_table_free(table);
     free(table);
+    if (a->rates_name[0] != '\0') {
+        app_text_add(text, "\nTimes are predictions, nothing was run for them: attention of %lld token%s over %lld keys in one layer that sees all of them, by the plan's costs for ", (long long)a->decode_rows,
+                     a->decode_rows == 1 ? "" : "s", (long long)a->decode_keys);
+        (markdown ? app_text_add_markdown : app_text_add_line)(text, a->machine_name);
+        app_text_add(text, " with the rates of '");
+        (markdown ? app_text_add_markdown : app_text_add_line)(text, a->rates_name);
+        app_text_add(text, "'. Writing K and V, the model's other work and starting a kernel are not in them.\n");
+    }
     if (s->is_written) {
         app_text_add(text, "\n%s has its scales and formats: octavo run --kv-scales %s\n", s->options.output, s->options.output);
     }
@@ -324,7 +332,11 @@ static void add_json(session *s, app_text *text)
     add_json_number(text, "max_bytes", a->target.max_share > 0 ? a->target.max_share : (double)NAN);
     app_text_add(text, ", \"for\": ");
     app_text_add_json(text, a->target.machine);
-    app_text_add(text, ", \"chosen\": ");
+    app_text_add(text, ", \"predicted\": {\"what\": \"attention of one layer\", \"rows\": %lld, \"keys\": %lld, \"machine\": ", (long long)a->decode_rows, (long long)a->decode_keys);
+    app_text_add_json(text, a->machine_name);
+    app_text_add(text, ", \"rates\": ");
+    app_text_add_json(text, a->rates_name);
+    app_text_add(text, "}, \"chosen\": ");
     app_text_add_json(text, s->chosen != NULL ? s->chosen->name : NULL);
     app_text_add(text, ", \"file\": ");
     app_text_add_json(text, s->is_written ? s->options.output : NULL);

@@ -21,7 +21,7 @@ typedef struct advise_candidate {
     double kl, same_top;             /* nats a token, mean; NAN: not judged */
     eval_interval kl_interval;
     char kernel[32];                 /* attn_decode's on the target machine */
-    double seconds;                  /* of its nominal decode there, predicted; NAN: not known */
+    double seconds;                  /* of its nominal decode there in a layer that sees all keys, predicted by the plan's costs; NAN: not known */
     bool is_refused, meets, is_chosen;
     char why[320];                   /* why it lost, or won; one clause */
 } advise_candidate;
@@ -42,6 +42,8 @@ typedef struct advise {
     app_progress *progress;
     compare_scales scales;
     float *logits;                   /* the base's: [n_judged][n_vocab] */
+    char machine_name[128], rates_name[128];   /* what predicted the candidates' seconds, in the plan's words; "": nothing did */
+    int64_t decode_rows, decode_keys;          /* of the decode that they are of */
     double floor;                    /* KL of the base against the same cache in f32 */
     advise_candidate base;           /* f16 */
     advise_candidate candidates[ADVISE_MAX_CANDIDATES];

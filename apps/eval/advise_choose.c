@@ -48,10 +48,15 @@ static advise_candidate *best_of(advise *a)
 static void name_mixed(const advise_candidate *parent, const octe_kv_layer_format *layers, const octe_kv_layer_format *wide, uint32_t n_layers, advise_candidate *mixed)
 {
     int n = snprintf(mixed->name, sizeof(mixed->name), "%s, in f16:", parent->name);
-    for (uint32_t il = 0; il < n_layers; il++) {
-        if (octe_kv_layer_format_same(&layers[il], wide) && n > 0 && (size_t)n + 10 < sizeof(mixed->name)) {
-            n += snprintf(mixed->name + n, sizeof(mixed->name) - (size_t)n, " %u", il);
+    for (uint32_t il = 0; il < n_layers && n > 0; il++) {
+        if (!octe_kv_layer_format_same(&layers[il], wide)) {
+            continue;
         }
+        if ((size_t)n + 16 >= sizeof(mixed->name)) {
+            (void)snprintf(mixed->name + n, sizeof(mixed->name) - (size_t)n, " ...");   /* the formats of all layers are in the file and in JSON */
+            return;
+        }
+        n += snprintf(mixed->name + n, sizeof(mixed->name) - (size_t)n, " %u", il);
     }
 }
 

@@ -123,8 +123,13 @@ oct_status advise_begin(advise *a, oct_error *error)
 
 /* ---- the target machine ---------------------------------------------------------------------------------------------------------------------- */
 
-/* The kernel that a plan's explanation has chosen for a decode, and its predicted time. */
-static void read_choice(const char *json, advise_candidate *c)
+static void copy_name(char *to, size_t size, const json_t *from)
+{
+    (void)snprintf(to, size, "%s", json_is_string(from) ? json_string_value(from) : "");
+}
+
+/* The kernel that a plan's explanation has chosen for a decode, its predicted time, and by whose rates. */
+static void read_choice(const char *json, advise *a, advise_candidate *c)
 {
     json_t *const root = json_loads(json, 0, NULL);
     const json_t *const operation = json_array_get(json_object_get(root, "operations"), 0);
@@ -137,11 +142,16 @@ static void read_choice(const char *json, advise_candidate *c)
             c->seconds = json_number_value(json_object_get(variant, "seconds"));
         }
     }
+    const char *const device = json_string_value(json_object_get(root, "device"));
+    copy_name(a->machine_name, sizeof(a->machine_name), json_object_get(root, device != NULL && device[0] != '\0' ? "device" : "cpu"));
+    copy_name(a->rates_name, sizeof(a->rates_name), json_object_get(root, "rates"));
+    a->decode_rows = json_integer_value(json_object_get(operation, "rows"));
+    a->decode_keys = json_integer_value(json_object_get(operation, "keys"));
     json_decref(root);
 }
 
 /* Which kernel decodes this format there; refused when none does. */
-static oct_status ask_machine(const advise *a, oct_context *context, advise_candidate *c, oct_error *error)
+static oct_status ask_machine(advise *a, oct_context *context, advise_candidate *c, oct_error *error)
 {
     const octe_model_info *const info = octe_model_info_get(a->model);
     const oct_attn_spec spec = {
@@ -163,7 +173,7 @@ static oct_status ask_machine(const advise *a, oct_context *context, advise_cand
     char *const json = malloc(size);
     if (json != NULL) {
         (void)oct_plan_explain(plan, OCT_TEXT_JSON, json, size);
-        read_choice(json, c);
+        read_choice(json, a, c);
     }
     free(json);
     oct_plan_destroy(plan);

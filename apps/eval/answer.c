@@ -13,8 +13,8 @@
 
 static const char where[] = "octavo eval";
 
-/* A group: so many questions, and so many tokens of them, lie in the pool at once. */
-enum { GROUP_QUESTIONS = 16, GROUP_TOKENS = 4096, STEP_ROWS = 512 };
+/* A group: so many questions, and so many tokens of them, lie in the pool at once. Those behind one shared text add little, and a second group computes it again. */
+enum { GROUP_QUESTIONS = 16, GROUP_SHARING = 32, GROUP_TOKENS = 4096, STEP_ROWS = 512 };
 
 static oct_status no_memory(oct_error *error)
 {
@@ -81,7 +81,7 @@ static group group_at(const eval_questions *questions, uint32_t first, uint32_t 
         /* Of a shared text only the first question of the group pays. */
         const bool begins = g.end == first || !shares(questions, g.end);
         const uint32_t own = q->n_context + choice_tokens(q) - (begins ? 0 : q->n_shared);
-        if (g.end > first && (g.end - first == GROUP_QUESTIONS || new_tokens + own > GROUP_TOKENS || (begins && q->n_shared > 0) || (begins && questions->items[first].n_shared > 0))) {
+        if (g.end > first && (g.end - first == (questions->items[first].n_shared > 0 ? GROUP_SHARING : GROUP_QUESTIONS) || new_tokens + own > GROUP_TOKENS || (begins && q->n_shared > 0) || (begins && questions->items[first].n_shared > 0))) {
             break;
         }
         new_tokens += own;

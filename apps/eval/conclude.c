@@ -23,6 +23,7 @@ typedef double token_value(const eval_token *token, const eval_token *base);
 static double nll_of(const eval_token *token, const eval_token *base) { (void)base; return token->nll; }
 static double kl_of(const eval_token *token, const eval_token *base) { (void)base; return token->kl; }
 static double reverse_of(const eval_token *token, const eval_token *base) { (void)base; return token->reverse_kl; }
+static double beyond_of(const eval_token *token, const eval_token *noise) { return token->kl - noise->kl; }
 static double change_of(const eval_token *token, const eval_token *base) { return token->nll - base->nll; }
 static double moved_of(const eval_token *token, const eval_token *base) { return exp(-token->nll) - exp(-base->nll); }
 static double distance_of(const eval_token *token, const eval_token *base) { return fabs(moved_of(token, base)); }
@@ -155,6 +156,7 @@ static void conclude_worst(const sample *s, eval_quality *q)
 static void conclude_quality(const sample *s, eval_quality *q, uint64_t seed)
 {
     conclude_perplexity(s, q, seed);
+    q->beyond_floor = q->beyond_floor_interval.low = q->beyond_floor_interval.high = NAN;
     q->kl = spread_of(s, kl_of, seed);
     q->reverse_kl = spread_of(s, reverse_of, seed);
     q->same_top = mean_of(s, same_of);
@@ -193,7 +195,7 @@ oct_status eval_text_conclude(eval_text *text, uint32_t n_formats, uint64_t seed
     return status;
 }
 
-oct_status eval_floor_conclude(eval_floor *floor, const eval_text *text, oct_error *error)
+oct_status eval_floor_conclude(eval_floor *floor, const eval_text *text, uint32_t n_formats, uint64_t seed, oct_error *error)
 {
     sample s = { .tokens = text->noise, .base = text->tokens, .positions = text->positions, .n = text->n_done };
     if (text->noise == NULL || text->n_done == 0) {
@@ -206,9 +208,21 @@ oct_status eval_floor_conclude(eval_floor *floor, const eval_text *text, oct_err
         floor->kl = kl.mean;
         floor->kl_p99 = kl.p99;
         floor->same_top = mean_of(&s, same_of);
+        s.base = text->noise;
+        for (uint32_t f = 1; f < n_formats; f++) {
+            s.tokens = eval_text_tokens(text, f);
+            const uint64_t n_blocks = fill_clusters(&s, beyond_of, 0, UINT32_MAX);
+            text->quality[f].beyond_floor = eval_clusters_mean(s.clusters, n_blocks);
+            text->quality[f].beyond_floor_interval = eval_bootstrap(s.clusters, n_blocks, seed);
+        }
     }
     free_room(&s);
     return status;
+}
+
+const char *eval_floor_words(const eval_quality *q)
+{
+    return isnan(q->beyond_floor) ? "not a number" : q->beyond_floor_interval.low > 0 ? "above it" : q->beyond_floor_interval.high < 0 ? "below it" : "not distinguishable from it";
 }
 
 void eval_greedy_conclude(eval_greedy *greedy, uint32_t n_formats)
@@ -326,7 +340,7 @@ oct_status eval_pass_conclude(eval_pass *pass, uint32_t n_formats, uint64_t seed
         status = eval_text_conclude(&pass->texts[i], n_formats, seed, error);
     }
     if (status == OCT_OK && pass->n_texts > 0) {
-        status = eval_floor_conclude(&pass->floor, &pass->texts[0], error);
+        status = eval_floor_conclude(&pass->floor, &pass->texts[0], n_formats, seed, error);
     }
     eval_greedy_conclude(&pass->greedy, n_formats);
     for (uint32_t t = 0; t < pass->n_tasks && status == OCT_OK; t++) {

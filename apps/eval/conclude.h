@@ -7,8 +7,8 @@
 /* The first n_done of its tokens; fills every format's quality but for saturated and the texts of worst tokens. OUT_OF_MEMORY. */
 oct_status eval_text_conclude(eval_text *text, uint32_t n_formats, uint64_t seed, oct_error *error);
 
-/* The floor from a text's noise. */
-oct_status eval_floor_conclude(eval_floor *floor, const eval_text *text, oct_error *error);
+/* The floor from a text's noise, and what each format's KL is beyond it, token by token. */
+oct_status eval_floor_conclude(eval_floor *floor, const eval_text *text, uint32_t n_formats, uint64_t seed, oct_error *error);
 
 void eval_greedy_conclude(eval_greedy *greedy, uint32_t n_formats);
 

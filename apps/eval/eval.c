@@ -42,14 +42,14 @@ static const app_flag flags[] = {
     { "--block-size", "N", APP_COUNT, OPTION(block_size), 1, 1024, false, "tokens of a page (16)" },
     APP_RATES_FLAG(OPTION(rates_file)),
     { "--quick", NULL, APP_SWITCH, OPTION(quick), 0, 0, false,
-      "a first look in minutes: --tokens 512 --chunk 512 --items 20 --gsm8k-items 10 --gsm8k-tokens 96 --lengths 256,512" },
+      "a first look in minutes: --tokens 512 --chunk 512 --items 16 --gsm8k-items 6 --gsm8k-tokens 96 --lengths 256,512" },
 };
 
 static void apply_quick(eval_options *o)
 {
     o->n_tokens = o->chunk_tokens = 512;
-    o->n_items = 20;
-    o->n_generated = 10;
+    o->n_items = 16;
+    o->n_generated = 6;
     o->generate_tokens = 96;
     o->lengths = "256,512";
     o->quick = true;

@@ -190,8 +190,11 @@ static void add_provenance(const eval_result *r, app_text *text)
     app_text_add(text, "</table></div>\n");
 }
 
-static void add_floor(const eval_pass *pass, app_text *text)
+static void add_floor(const eval_result *r, const eval_pass *pass, app_text *text)
 {
+    if (!pass->floor.measured && pass->n_texts > 0 && r->n_formats > 1) {
+        app_text_add(text, "<p>Noise floor: not measured.%s</p>\n", pass->is_f32 ? "" : " Quantised weights make the same mathematics in another order differ by a KL of some 3e-3; differences of that size are not the cache&#39;s.");
+    }
     if (pass->floor.measured) {
         app_text_add(text, "<p>Noise floor: ");
         eval_html_text(text, pass->floor.how);
@@ -199,7 +202,13 @@ static void add_floor(const eval_pass *pass, app_text *text)
         eval_html_number(text, "%.2e", pass->floor.kl);
         app_text_add(text, ", same top-1 ");
         eval_html_number(text, "%.4f", pass->floor.same_top);
-        app_text_add(text, ". What is below it is not the cache&#39;s.</p>\n");
+        app_text_add(text, pass->is_f32 ? ". Nothing but the cache differs here." : ". What is not well above it is not the cache&#39;s; <code>--f32-weights</code> judges without it.");
+        for (uint32_t f = 1; f < r->n_formats && pass->n_texts > 0; f++) {
+            app_text_add(text, "%s ", f == 1 ? "" : ";");
+            eval_html_text(text, r->formats[f].label);
+            app_text_add(text, ": %s", eval_floor_words(&pass->texts[0].quality[f]));
+        }
+        app_text_add(text, ".</p>\n");
     }
 }
 
@@ -208,6 +217,8 @@ static void add_link(app_text *text, uint32_t p, const char *id, const char *nam
     app_text_add(text, "<li><a href=\"#%s%u\">%s%s</a></li>\n", id, p, name, weights);
 }
 
+static bool pass_has_greedy(const eval_result *r, const eval_pass *pass) { return pass->greedy.n_prompts > 0 && pass->greedy.n_done == r->n_formats && r->n_formats > 1; }
+
 static void add_contents(const eval_result *r, app_text *text)
 {
     app_text_add(text, "<nav aria-label=\"contents\"><ul>\n");
@@ -215,6 +226,9 @@ static void add_contents(const eval_result *r, app_text *text)
         const char *const weights = r->n_passes < 2 ? "" : r->passes[p].is_f32 ? ", F32 copy" : ", file as it is";
         add_link(text, p, "quality", "Quality against bytes", weights);
         add_link(text, p, "position", "Loss against position", weights);
+        if (pass_has_greedy(r, &r->passes[p])) {
+            add_link(text, p, "greedy", "Greedy continuations", weights);
+        }
         add_link(text, p, "tasks", "Tasks", weights);
         add_link(text, p, "worst", "Worst tokens", weights);
         if (r->passes[p].inside != NULL) {
@@ -240,9 +254,12 @@ void eval_report_html(const eval_result *r, app_text *text)
     for (uint32_t p = 0; p < r->n_passes; p++) {
         const eval_pass *const pass = &r->passes[p];
         app_text_add(text, "<section aria-label=\"%s\">\n<h2>%s</h2>\n", pass->is_f32 ? "F32 copy" : "file as it is", pass->is_f32 ? "On the copy with F32 weights" : "On the file as it is");
-        add_floor(pass, text);
+        add_floor(r, pass, text);
         eval_html_quality(r, pass, p, text);
         eval_html_positions(r, pass, p, text);
+        if (pass_has_greedy(r, pass)) {
+            eval_html_greedy(r, pass, p, text);
+        }
         eval_html_tasks(r, pass, p, text);
         eval_html_worst(r, pass, text);
         if (pass->inside != NULL) {

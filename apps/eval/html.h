@@ -42,6 +42,8 @@ void eval_svg_axis(app_text *text, const eval_axis *axis, bool vertical, double 
 void eval_html_quality(const eval_result *result, const eval_pass *pass, uint32_t p, app_text *text);
 void eval_html_positions(const eval_result *result, const eval_pass *pass, uint32_t p, app_text *text);
 void eval_html_tasks(const eval_result *result, const eval_pass *pass, uint32_t p, app_text *text);
+void eval_html_greedy(const eval_result *result, const eval_pass *pass, uint32_t p, app_text *text);
+void eval_html_cells(const eval_result *result, const eval_task *task, app_text *text);
 void eval_html_worst(const eval_result *result, const eval_pass *pass, app_text *text);
 void eval_html_inside(const eval_result *result, const eval_pass *pass, uint32_t p, app_text *text);
 void eval_html_all(const eval_result *result, app_text *text);

@@ -27,7 +27,7 @@ static void add_quality_table(const eval_result *r, const eval_text *t, app_text
     app_text_add(text, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"quality of each format\"><table>\n<caption>Quality on ");
     eval_html_text(text, t->name);
     app_text_add(text, ", %llu tokens</caption>\n<tr><th class=\"t\" scope=\"col\">format</th><th scope=\"col\">bytes a token</th><th scope=\"col\">perplexity</th><th scope=\"col\">ratio (95 %%)</th>"
-                       "<th scope=\"col\">KL (95 %%)</th><th scope=\"col\">KL p99</th><th scope=\"col\">KL max</th><th scope=\"col\">reverse KL</th><th scope=\"col\">same top-1</th>"
+                       "<th scope=\"col\">KL (95 %%)</th><th scope=\"col\">KL p99</th><th scope=\"col\">KL max</th><th scope=\"col\">reverse KL</th><th scope=\"col\">reverse p99</th><th scope=\"col\">reverse max</th><th scope=\"col\">same top-1</th>"
                        "<th scope=\"col\">probability moved</th><th scope=\"col\">saturated</th></tr>\n", (unsigned long long)t->n_tokens);
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const eval_quality *const q = &t->quality[f];
@@ -55,6 +55,10 @@ static void add_quality_table(const eval_result *r, const eval_text *t, app_text
         eval_html_number(text, "%.2e", q->kl.max);
         app_text_add(text, "</td><td>");
         eval_html_number(text, "%.2e", q->reverse_kl.mean);
+        app_text_add(text, "</td><td>");
+        eval_html_number(text, "%.2e", q->reverse_kl.p99);
+        app_text_add(text, "</td><td>");
+        eval_html_number(text, "%.2e", q->reverse_kl.max);
         app_text_add(text, "</td><td>");
         eval_html_number(text, "%.4f", q->same_top);
         app_text_add(text, "</td><td>");
@@ -255,20 +259,29 @@ static void add_task_table(const eval_result *r, const eval_task *t, app_text *t
     app_text_add(text, ": %u items. ", t->n_items);
     eval_html_text(text, t->how);
     app_text_add(text, "</caption>\n<tr><th class=\"t\" scope=\"col\">format</th><th scope=\"col\">right</th><th scope=\"col\">accuracy (95 %%)</th><th scope=\"col\">difference in points (95 %%)</th><th scope=\"col\">lost</th>"
-                       "<th scope=\"col\">won</th><th scope=\"col\">p</th><th scope=\"col\">p, Holm</th><th class=\"t\" scope=\"col\">verdict</th></tr>\n");
+                       "<th scope=\"col\">won</th><th scope=\"col\">p</th><th scope=\"col\">p, Holm</th><th scope=\"col\">score change, nats (95 %%)</th><th class=\"t\" scope=\"col\">verdict</th></tr>\n");
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const eval_verdict *const v = &t->verdicts[f];
         app_text_add(text, "<tr><th class=\"t\" scope=\"row\">");
         eval_html_text(text, r->formats[f].label);
         app_text_add(text, "</th><td>%u</td><td>%.1f (%.1f to %.1f)</td>", v->n_correct, 100 * v->accuracy, 100 * v->accuracy_interval.low, 100 * v->accuracy_interval.high);
         if (f == 0) {
-            app_text_add(text, "<td></td><td></td><td></td><td></td><td></td><td class=\"t\">the base</td></tr>\n");
+            app_text_add(text, "<td></td><td></td><td></td><td></td><td></td><td></td><td class=\"t\">the base</td></tr>\n");
             continue;
         }
         app_text_add(text, "<td>%+.1f (%+.1f to %+.1f)</td><td>%u</td><td>%u</td><td>", 100 * v->difference, 100 * v->difference_interval.low, 100 * v->difference_interval.high, v->n_lost, v->n_won);
         eval_html_number(text, "%.3g", v->p_value);
         app_text_add(text, "</td><td>");
         eval_html_number(text, "%.3g", v->p_holm);
+        app_text_add(text, "</td><td>");
+        eval_html_number(text, "%+.1e", v->score_change);
+        if (isfinite(v->score_change)) {
+            app_text_add(text, " (");
+            eval_html_number(text, "%+.1e", v->score_change_interval.low);
+            app_text_add(text, " to ");
+            eval_html_number(text, "%+.1e", v->score_change_interval.high);
+            app_text_add(text, ")");
+        }
         app_text_add(text, "</td><td class=\"t\">");
         if (v->distinguishable) {
             app_text_add(text, "%s than the base", v->difference < 0 ? "worse" : "better");
@@ -289,6 +302,7 @@ void eval_html_tasks(const eval_result *r, const eval_pass *pass, uint32_t p, ap
     for (uint32_t i = 0; i < pass->n_tasks; i++) {
         if (has_verdicts(&pass->tasks[i])) {
             add_task_table(r, &pass->tasks[i], text);
+            eval_html_cells(r, &pass->tasks[i], text);
         } else {
             app_text_add(text, "<p>");
             eval_html_text(text, pass->tasks[i].title);

@@ -186,9 +186,7 @@ static void add_floor(const eval_result *r, const eval_pass *pass, app_text *tex
                            "`--f32-weights` judges without it.");
     }
     for (uint32_t f = 1; f < r->n_formats; f++) {
-        const eval_spread *const kl = &pass->texts[0].quality[f].kl;
-        app_text_add(text, "%s %s: %s", f == 1 ? "" : ";", r->formats[f].label,
-                     isnan(kl->mean) ? "not a number" : kl->mean_interval.low > floor->kl ? "above it" : kl->mean_interval.high < floor->kl ? "below it" : "not distinguishable from it");
+        app_text_add(text, "%s %s: %s", f == 1 ? "" : ";", r->formats[f].label, eval_floor_words(&pass->texts[0].quality[f]));
     }
     app_text_add(text, ".\n\n");
 }

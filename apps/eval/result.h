@@ -61,6 +61,8 @@ typedef struct eval_quality {
     double ppl_ratio;               /* ppl / the base's ppl */
     eval_interval ppl_ratio_interval;
     eval_spread kl, reverse_kl;
+    double beyond_floor;            /* mean of KL less the noise's on the same tokens; NAN: none was measured there */
+    eval_interval beyond_floor_interval;
     double same_top;                /* share, 0 .. 1 */
     eval_interval same_top_interval;
     double moved, moved_p99, moved_max;   /* |p - base's p| of the reference token: mean, 99th percentile, largest */
@@ -199,6 +201,9 @@ void eval_result_json(const eval_result *result, bool raw, app_text *text);
 
 /* The inverse: *result is zeroed first; eval_result_free it after an error, too. BAD_DATA names the key that is missing or wrong. */
 oct_status eval_result_read(const char *json, size_t n_bytes, eval_result *result, oct_error *error);
+
+/* "above it", "below it" or "not distinguishable from it": what the cache's KL is beside the floor. */
+const char *eval_floor_words(const eval_quality *quality);
 
 void eval_result_free(eval_result *result);
 

@@ -93,6 +93,8 @@ static const eval_field quality_fields[] = {
     PLAIN(eval_quality, EVAL_RANGE, ppl_ratio_interval),
     RECORD(eval_quality, kl, spread),
     RECORD(eval_quality, reverse_kl, spread),
+    PLAIN(eval_quality, EVAL_F64, beyond_floor),
+    PLAIN(eval_quality, EVAL_RANGE, beyond_floor_interval),
     PLAIN(eval_quality, EVAL_F64, same_top),
     PLAIN(eval_quality, EVAL_RANGE, same_top_interval),
     PLAIN(eval_quality, EVAL_F64, moved),

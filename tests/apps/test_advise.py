@@ -90,7 +90,12 @@ def test_bytes_and_machines(octavo, tiny, losses):
         scale = [flag for flag, name in (("--k-scale", k), ("--v-scale", v)) if ":" in name and "token" not in name]
         explained = json.loads(octavo("explain", "-m", tiny, "-ctk", k, "-ctv", v, *[x for flag in scale for x in (flag, 1)], *where, "-o", "json").out)
         decode = explained["attn_full"]["operations"][0]["variants"]
-        assert [x["name"] for x in decode if x["state"] == "chosen"] == [chosen["kernel"]]
+        assert [(x["name"], x["seconds"]) for x in decode if x["state"] == "chosen"] == [(chosen["kernel"], pytest.approx(chosen["predicted_seconds"], rel=1e-5))]
+        # Whose costs they are, as explain says it; and that nothing was run.
+        problem = explained["attn_full"]
+        assert said["predicted"] == {"what": "attention of one layer", "rows": 1, "keys": 4096, "machine": problem.get("device") or problem["cpu"], "rates": problem["rates"]}
+    text = octavo("advise", "-m", tiny, "--for", "mi355x", "--max-kl", "50", "--tokens", "32", "--candidates", "i8", "-t", "1").out
+    assert f"Times are predictions, nothing was run for them: attention of 1 token over 4096 keys in one layer that sees all of them, by the plan's costs for {problem['device']} with the rates of" in text
 
 
 def test_wrong_words(octavo, tiny, tmp_path):

@@ -73,6 +73,10 @@ def test_token_level_is_what_numpy_computes_from_logits(tokens_run, logits_of, t
     assert text["quality"][0]["ppl"] == pytest.approx(math.exp(-llama[index, target].mean()), rel=1e-4)
     floor = result["passes"][0]["floor"]
     assert floor["measured"] and floor["kl"] == pytest.approx((numpy.exp(base) * (base - llama)).sum(1).mean(), rel=0.02, abs=2e-9) and floor["kl"] < 1e-5
+    beyond = numpy.exp(base) * (base - rows["e4m3"]) - numpy.exp(base) * (base - llama)
+    assert text["quality"][1]["beyond_floor"] == pytest.approx(beyond.sum(1).mean(), rel=1e-3) and text["quality"][0]["beyond_floor"] is None
+    low, high = text["quality"][1]["beyond_floor_interval"]
+    assert 0 < low < text["quality"][1]["beyond_floor"] < high
     from_llama = (numpy.exp(llama) * (llama - rows["e4m3"])).sum(1).mean()
     assert text["quality"][1]["kl"]["mean"] == pytest.approx(from_llama, rel=0.02)
     assert text["quality"][1]["kl"]["mean"] > 10 * floor["kl"], "the rest would be noise"

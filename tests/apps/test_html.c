@@ -76,7 +76,7 @@ static void fill_quality(eval_quality *q, uint32_t f)
     *q = (eval_quality){
         .ppl = 12.75 + f, .ppl_stderr = 0.375, .ppl_ratio = 1 + 0.0015 * f, .ppl_ratio_interval = { 1 - 0.001 * f, 1 + 0.004 * f },
         .kl = { 0.0035 * f, { 0.003 * f, 0.00425 * f }, 0.001 * f, 0.006 * f, 0.0575 * f, 0.825 * f }, .reverse_kl = { 0.0036 * f, { 0.0031 * f, 0.0043 * f }, 0.001, 0.006, 0.0625, 0.9 },
-        .same_top = 1 - 0.02 * f, .same_top_interval = { 0.9, 0.99 }, .moved = 0.0046 * f, .moved_p99 = 0.07, .moved_max = 0.25, .moved_signed = -0.0001, .saturated = f == 0 ? -1 : 17, .n_positions = 3,
+        .beyond_floor = 0.0002 * f, .beyond_floor_interval = { f == 1 ? -0.00125 : 0.00015, 0.0015 }, .same_top = 1 - 0.02 * f, .same_top_interval = { 0.9, 0.99 }, .moved = 0.0046 * f, .moved_p99 = 0.07, .moved_max = 0.25, .moved_signed = -0.0001, .saturated = f == 0 ? -1 : 17, .n_positions = 3,
         .n_worst = f == 0 ? 0 : 2,
     };
     for (uint32_t i = 0; i < 3; i++) {
@@ -109,6 +109,10 @@ static void make_task(eval_task *t, const char *name, bool skipped)
     for (uint32_t i = 0; i < N_FORMATS * N_ITEMS; i++) {
         t->answers[i] = (eval_answer){ .correct = (int8_t)(i % 2), .choice = (int32_t)(i % 4), .score = 0.21875 * i, .said = copy(HOSTILE) };
     }
+    t->n_cells = 2;
+    t->cells = room(2, sizeof(*t->cells));
+    t->cells[0] = (eval_cell){ .length_tokens = 4096, .depth = 0.375, .n_items = 3, .n_correct = { 3, 2, 1 } };
+    t->cells[1] = (eval_cell){ .length_tokens = 8192, .depth = -1, .n_items = 4, .n_correct = { 4, 3, 2 } };
     for (uint32_t f = 0; f < N_FORMATS; f++) {
         t->n_done[f] = N_ITEMS;
         t->verdicts[f] = (eval_verdict){ .n_correct = 4, .accuracy = 4.0 / 7, .accuracy_interval = { 0.25, 0.84375 }, .difference = -0.15625 * f, .difference_interval = { -0.4375, 0.125 }, .n_lost = f, .n_won = 0,
@@ -200,6 +204,10 @@ static void names_what_was_found(void **state)
     app_text page = { 0 };
     make(&r);
     eval_report_html(&r, &page);
+    /* What stands against the floor, where words part, and what was found at which length: in tables of their own, not at the end alone. */
+    assert_true(has(&page, "e4m3 &#38; co: not distinguishable from it; i8+rot/i8 &#38; co: above it."));
+    assert_true(has(&page, "id=\"greedy0\"") && has(&page, "3 of 3") == false && has(&page, "0 of 3</td><td class=\"t\">29 28 27</td>"));
+    assert_true(has(&page, "<th scope=\"row\">4096</th><td>38 %</td><td>3</td><td>3</td><td>2</td><td>1</td>") && has(&page, "<th scope=\"row\">8192</th><td>\xE2\x80\x93</td>"));
     assert_true(has(&page, "<strong>Layer 3, V</strong>, i8+rot/i8 &#38; co: V of layer 3 is read as 2 times what is stored."));
     assert_true(has(&page, "<td>1</td><th scope=\"row\">3</th>"));   /* the first rank is layer 3's */
     assert_true(has(&page, "not distinguishable with 7 items") && has(&page, "worse than the base") && has(&page, "was not run: the context of 64 tokens is too short"));
