@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := release
-.PHONY: soak check-serve wheel engines check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
+.PHONY: soak check-serve check-serve-threads wheel engines check-engines bench-h200 check-gpu release setup demo check check-fast format-check abi-update figures install clean distclean help
 
 JOBS ?= $(shell nproc)
 MODEL := build/models/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -78,6 +78,13 @@ EXAMPLES ?= 200
 check-serve: release
 	@tools/setup/clients.sh
 	@OCTAVO_SCHEMA_EXAMPLES=$(EXAMPLES) ctest --test-dir build/release --output-on-failure -R '^serve_(openai|schema)$$'
+
+# The server and its tests under the thread sanitizer, and a minute of the soak; ggml and libmicrohttpd are as they are. Minutes of building, so not in `make check`.
+check-serve-threads:
+	@$(CONFIGURE) -B build/serve-threads -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOCTAVO_SANITIZE=thread -DOCTAVO_TESTS=serve
+	@cmake --build build/serve-threads -j$(JOBS)
+	@ctest --test-dir build/serve-threads --output-on-failure -L fast
+	@build/venv/bin/python -B tests/serve/soak.py --octavo build/serve-threads/octavo --minutes 1 --pause 0 --clients 10 --memory-growth 1000
 
 format-check:
 	@python3 tools/check/format.py

@@ -204,7 +204,7 @@ def test_names_with_a_key(start, request, model):
         assert done.returncode == 2 and b"--allowed-host" in done.stderr, (name, done.stderr)
 
 
-def test_uploads_are_bounded(start, monkeypatch):
+def test_uploads_are_bounded(start, monkeypatch, memory_counts):
     """Bodies that never end may take --max-upload together, not --max-body for each connection."""
     # AddressSanitizer keeps what is freed, up to 256 MB of it: here what is given back counts.
     monkeypatch.setenv("ASAN_OPTIONS", os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=1")

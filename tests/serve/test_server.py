@@ -394,7 +394,7 @@ def test_headers(start):
     assert server.request("GET", "/health")[0] == 200
 
 
-def test_idle_connections(start):
+def test_idle_connections(start, memory_counts):
     """A thousand of them may cost 100 MB: four hundred cost less than 40."""
     server = start()
     assert server.complete("a")["choices"]
