@@ -42,22 +42,33 @@ NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k":
          "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 
 
-@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma3"])
+def add_own(architecture, tensors):
+    """What qwen2 and qwen3 have beside the rest: biases of q, k and v, norms of q and k."""
+    random = np.random.default_rng(11)
+    for layer in range(3):
+        for part, n in (("attn_q", 128), ("attn_k", 64), ("attn_v", 64)) if architecture == "qwen2" else ():
+            tensors[f"blk.{layer}.{part}.bias"] = random.standard_normal(n).astype(np.float32)
+        for part in ("attn_q_norm", "attn_k_norm") if architecture == "qwen3" else ():
+            tensors[f"blk.{layer}.{part}.weight"] = random.standard_normal(32).astype(np.float32)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])
 def test_every_weight_in_its_place(octavo, tmp_path, architecture):
-    model = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=architecture, chat=True, add_bos=True)
+    model = tiny_gguf.write(tmp_path / "tiny.gguf", architecture=architecture, chat=True, add_bos=True, edit=lambda tensors: add_own(architecture, tensors))
     folder = tmp_path / "out"
     said = octavo("export-hf", "-m", model, "-o", folder, "--dtype", "f32").out
     assert {path.name for path in folder.iterdir()} == FILES and {path.name for path in tmp_path.iterdir()} == {"tiny.gguf", "out"}
     sizes = dict(layers=6 if architecture == "gemma3" else 3, embd=64, ff=96, heads=4, heads_kv=2, dim=32)
     _, _, n_vocab = tiny_gguf.keys_of(architecture, sizes | {"context": 512, "window": 0}, False, None)
     source = tiny_gguf.tensors_of(architecture, sizes, n_vocab, np.random.default_rng(7))
+    add_own(architecture, source)
     got = safetensors(folder / "model.safetensors")
     assert len(got) == len(source) and f"{len(source)} tensors in f32" in said
     for name, content in source.items():
         if name.startswith("blk."):
-            _, layer, part, _ = name.split(".")
+            _, layer, part, kind = name.split(".")
             other = NAMES.get(part) or ("pre_feedforward_layernorm" if architecture == "gemma3" else "post_attention_layernorm")
-            target = f"model.layers.{layer}.{other}.weight"
+            target = f"model.layers.{layer}.{other}.{kind}"
             if architecture == "llama" and part in ("attn_q", "attn_k"):
                 content = halves(content, 32)
         else:
@@ -73,7 +84,7 @@ def test_every_weight_in_its_place(octavo, tmp_path, architecture):
         assert config["layer_types"] == ["sliding_attention"] * 5 + ["full_attention"]
         assert config["rope_parameters"]["sliding_attention"] == {"rope_type": "default", "rope_theta": 10000.0}
     else:
-        assert config["rope_parameters"] == {"rope_type": "default", "rope_theta": 10000.0}
+        assert config["architectures"] == [f"{architecture.capitalize()}ForCausalLM"] and config["rope_parameters"] == {"rope_type": "default", "rope_theta": 10000.0}
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     vocab = tiny_gguf.byte_letters() + ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     assert tokenizer["model"]["vocab"] == {text: i for i, text in enumerate(vocab)} and tokenizer["model"]["merges"] == []

@@ -404,6 +404,25 @@ def test_a_step_that_cannot_be_taken_back_ends_the_cache(monkeypatch):
     assert torch.equal(model(ids, past_key_values=cache).logits, want)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_generate_batch(name, monkeypatch):
+    """Continuous batching: requests of many lengths in one row, prompts in parts, fewer blocks than all would take; tokens are those of each alone under eager attention."""
+    g = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(3, 97, (n,), generator=g).tolist() for n in (5, 40, 17, 90, 33, 61)]
+    how = transformers.GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    plain = build(name, "eager")
+    want = [plain.generate(torch.tensor([p]), generation_config=how)[0, len(p):].tolist() for p in prompts]
+    steps, over = [], ours._over
+    monkeypatch.setattr(ours, "_over", lambda chunk, *args: (steps.append(len(chunk.batch[2])), over(chunk, *args)))
+    model = ours.for_generate_batch(build(name, "eager"))
+    got = model.generate_batch(inputs=prompts, generation_config=how, progress_bar=False,
+                               continuous_batching_config=transformers.ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64, default_compile_level=0))
+    assert [o.generated_tokens for o in sorted(got.values(), key=lambda o: prompts.index(o.prompt_ids))] == want
+    assert len(steps) >= 4 * 12 and max(steps) > 2
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="octavo_flash is for generate_batch"):
+        model(torch.tensor([prompts[0]]))
+
+
 def test_what_is_not_there_is_said():
     model = build("llama", "eager")
     ids, mask = prompt()

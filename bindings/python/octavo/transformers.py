@@ -1,7 +1,7 @@
-"""octavo for transformers: `attn_implementation="octavo"` and OctavoCache, a key/value cache of 8 bits an element that generate() takes.
+"""octavo for transformers: `attn_implementation="octavo"` and OctavoCache, a key/value cache of 8 bits an element that generate() takes; for_generate_batch().
 
 The one place that knows transformers' conventions: a window counts the token itself, as here; masks of a whole batch are two-dimensional; rows come as
-[batch, heads, tokens, dim]; `s_aux` is the sink's logit, `softcap` comes before the mask. doc/TRANSFORMERS.md. Importing this module registers both.
+[batch, heads, tokens, dim]; `s_aux` is the sink's logit, `softcap` comes before the mask. doc/TRANSFORMERS.md. Importing this module registers them.
 """
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from . import _octavo
 from ._calibration import Calibration, read_calibration
 from ._hf_pages import _NAMES, PAGE_TOKENS, Book, Chunk, Pages, Plans, ints
 
-__all__ = ["OctavoCache", "attention", "attention_mask"]
+__all__ = ["OctavoCache", "attention", "attention_mask", "attention_packed", "for_generate_batch"]
 
 NAME = "octavo"
+NAME_PACKED = "octavo_flash"   # generate_batch takes names with "flash" in them
 _FORMATS = {
     "i8": (_octavo.KVFormat("i8", "token_head", rotated=True), _octavo.KVFormat("i8", "token_head")),
     "e4m3": (_octavo.KVFormat("e4m3fn", "token_head"),) * 2,
@@ -302,11 +303,7 @@ def _packed(n_rows: list, n_keys: list, index, device) -> Chunk:
     return Chunk(index, ints(slots, device), [], max(int(begin[-1]), 1), int(qo[-1]), max(n_keys + [1]), (ints(qo, device), ints(table, device), ints(n_keys, device)))
 
 
-def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, sliding_window=None, s_aux=None, is_causal=None, **kwargs):
-    """The attention function of "octavo": query [batch, heads, tokens, dim]; returns ([batch, tokens, heads, dim_v], None).
-
-    key, value: an OctavoCache's, or tensors (of another cache, or of none), which go through pages of their own type.
-    """
+def _check(module, query, attention_mask, dropout, is_causal) -> None:
     if dropout and module.training:
         raise NotImplementedError("octavo: no gradients and no dropout; train with another attn_implementation")
     if torch.is_grad_enabled() and query.requires_grad:
@@ -316,13 +313,23 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
         raise NotImplementedError("octavo: attention is causal, over two-dimensional attention masks")
     if query.dtype not in _NAMES:
         raise NotImplementedError(f"octavo: attention in float32, float16 or bfloat16, not in {query.dtype}")
+
+
+def _how(query, scaling, softcap, window, s_aux) -> dict:
+    return dict(sm_scale=float(query.shape[3] ** -0.5 if scaling is None else scaling), softcap=float(softcap or 0.0), window=window,
+                sink=None if s_aux is None else s_aux.detach().to(torch.float32).contiguous())
+
+
+def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, softcap=None, sliding_window=None, s_aux=None, is_causal=None, **kwargs):
+    """The attention function of "octavo": query [batch, heads, tokens, dim]; returns ([batch, tokens, heads, dim_v], None).
+
+    key, value: an OctavoCache's, or tensors (of another cache, or of none), which go through pages of their own type.
+    """
+    _check(module, query, attention_mask, dropout, is_causal)
     batch, heads, n, _ = query.shape
-    if scaling is None:
-        scaling = query.shape[3] ** -0.5
     visible = attention_mask if attention_mask is not None else Visible(int(sliding_window or 0), key.shape[2] - n, 0, None)
     window = visible.window or int(sliding_window or 0)
-    sink = None if s_aux is None else s_aux.detach().to(torch.float32).contiguous()
-    how = dict(sm_scale=float(scaling), softcap=float(softcap or 0.0), window=window, sink=sink)
+    how = _how(query, scaling, softcap, window, s_aux)
     out = query.new_zeros((batch * n, heads, value.shape[3]))   # rows of padding stay 0
 
     if isinstance(key, _Stored):
@@ -349,12 +356,41 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
             raise
     else:
         chunk, k, v = _sequences(key, value, query, visible, query.device)
-        form = _NAMES[key.dtype]
-        pages = Pages(_octavo.KVSpec(key.shape[1], key.shape[3], dim_v=value.shape[3], page_size=PAGE_TOKENS, k=form, v=form), query.device)
-        pages.reserve(chunk.n_pages)
-        _octavo.kv_write(pages.layer, k, v, chunk.slots)
-        _run(Plans(), chunk, pages, query, out, how)
+        _over(chunk, k, v, query, out, how)
     return out.view(batch, n, heads, -1), None
+
+
+def attention_packed(module, query, key, value, attention_mask=None, scaling=None, dropout=0.0, softcap=None, sliding_window=None, s_aux=None, is_causal=None, cache=None, **kwargs):
+    """The attention function of "octavo_flash", which generate_batch calls: the rows of all requests in one, query [1, heads, rows, dim], and its PagedAttentionCache,
+    which keeps 16 bits (or what the model computes in) and hands out copies."""
+    if cache is None:
+        raise NotImplementedError(f"octavo: {NAME_PACKED} is for generate_batch; elsewhere it is attn_implementation={NAME!r}")
+    _check(module, query, attention_mask, dropout, is_causal)
+    if kwargs.get("block_table") is not None:
+        raise NotImplementedError("octavo: generate_batch without block tables")
+    key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
+    n_rows, n_keys = (np.diff(kwargs[name].cpu().numpy()).tolist() for name in ("cu_seq_lens_q", "cu_seq_lens_k"))
+    _, heads, rows, _ = query.shape
+    out = query.new_zeros((rows, heads, value.shape[3]))   # rows that fill up a batch stay 0
+    index = None if sum(n_rows) == rows else torch.arange(sum(n_rows), device=query.device)
+    chunk = _packed(n_rows, n_keys, index, query.device)
+    _over(chunk, _rows(key, None)[:sum(n_keys)], _rows(value, None)[:sum(n_keys)], query, out, _how(query, scaling, softcap, int(sliding_window or 0), s_aux))
+    return out[None], None
+
+
+def for_generate_batch(model):
+    """Lets a model's generate_batch attend with octavo, and returns the model. Not by set_attn_implementation: for names with "flash" that loads FlashAttention."""
+    model.config._attn_implementation = NAME_PACKED
+    return model
+
+
+def _over(chunk: Chunk, k, v, query, out, how) -> None:
+    """Keys and values that are tensors go through pages of their own type."""
+    form = _NAMES[k.dtype]
+    pages = Pages(_octavo.KVSpec(k.shape[1], k.shape[2], dim_v=v.shape[2], page_size=PAGE_TOKENS, k=form, v=form), query.device)
+    pages.reserve(chunk.n_pages)
+    _octavo.kv_write(pages.layer, k, v, chunk.slots)
+    _run(Plans(), chunk, pages, query, out, how)
 
 
 def _run(plans: Plans, chunk: Chunk, pages: Pages, query, out, how) -> None:
@@ -370,4 +406,5 @@ def _run(plans: Plans, chunk: Chunk, pages: Pages, query, out, how) -> None:
 
 
 AttentionInterface.register(NAME, attention)
+AttentionInterface.register(NAME_PACKED, attention_packed)
 AttentionMaskInterface.register(NAME, attention_mask)
