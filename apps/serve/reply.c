@@ -324,7 +324,7 @@ static void add_metric(oct__text *text, const char *name, const char *type, cons
     oct__text_add(text, "\n");
 }
 
-static void add_histogram(oct__text *text, const char *name, const char *help, const octe_histogram *h)
+static void add_histogram(oct__text *text, const char *name, const char *help, const double *bounds, const octe_histogram *h)
 {
     uint64_t n = 0;
     oct__text_add(text, "# HELP octavo:%s %s\n# TYPE octavo:%s histogram\n", name, help, name);
@@ -332,7 +332,7 @@ static void add_histogram(oct__text *text, const char *name, const char *help, c
         n += h->n[i];
         oct__text_add(text, "octavo:%s_bucket{le=\"", name);
         if (i < OCTE_BUCKETS - 1) {
-            oct__text_add_number(text, octe_bucket_seconds[i], 6);
+            oct__text_add_number(text, bounds[i], 6);
         } else {
             oct__text_add(text, "+Inf");
         }
@@ -358,6 +358,7 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)c->n_prompt_tokens);
     add_metric(text, "prefix_cache_hits_total", "counter", "Prompt tokens found there.", (double)c->n_cached_tokens);
     add_metric(text, "computed_tokens_total", "counter", "Tokens that went through the model.", (double)c->n_rows);
+    add_metric(text, "prompt_tokens_total", "counter", "Tokens of prompts, computed or found in the cache, of answers with a first token.", (double)s->n_prompt);
     add_metric(text, "generation_tokens_total", "counter", "Tokens sampled.", (double)s->n_sampled);
     add_metric(text, "steps_total", "counter", "Steps of the model.", (double)c->n_steps);
     add_metric(text, "failed_steps_total", "counter", "Steps that failed.", (double)s->n_failed_steps);
@@ -366,9 +367,11 @@ static void write_metrics(const app_server *server, const octe_service_stats *s,
     add_metric(text, "sampling_seconds_total", "counter", "Of these, seconds of sampling and of what answers are told.", s->seconds.sampling);
     add_metric(text, "http_requests_total", "counter", "Requests of any route.", (double)server->n_requests);
     add_metric(text, "http_refused_total", "counter", "Requests answered by an error.", (double)server->n_refused);
-    add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", &s->first_token);
-    add_histogram(text, "inter_token_latency_seconds", "From a token to the next; tokens of one step share its time.", &s->between_tokens);
-    add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", &s->whole);
+    add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", octe_bucket_seconds, &s->first_token);
+    add_histogram(text, "inter_token_latency_seconds", "From a token to the next; tokens of one step share its time.", octe_bucket_seconds, &s->between_tokens);
+    add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", octe_bucket_seconds, &s->whole);
+    add_histogram(text, "request_prompt_tokens", "Tokens of the prompt, of answers that ended.", octe_bucket_tokens, &s->prompt_tokens);
+    add_histogram(text, "request_generation_tokens", "Tokens of the answer, of answers that ended.", octe_bucket_tokens, &s->answer_tokens);
     if (server->draft_tokens > 0) {
         add_metric(text, "spec_decode_num_drafts_total", "counter", "Steps of an answer with guesses.", (double)c->n_drafts);
         add_metric(text, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.", (double)c->n_draft_tokens);

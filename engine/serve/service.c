@@ -13,6 +13,7 @@
 enum { DEFAULT_OPEN = 1024, EXPLAIN_SECONDS = 1 };
 
 const double octe_bucket_seconds[OCTE_BUCKETS - 1] = {0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120};
+const double octe_bucket_tokens[OCTE_BUCKETS - 1] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000};
 
 typedef enum answer_state { ASKED, RUNNING, ENDED } answer_state;
 
@@ -72,15 +73,17 @@ static void answer_destroy(octe_answer *a)
     free(a);
 }
 
-static void count_seconds(octe_histogram *h, double seconds)
+static void count_into(octe_histogram *h, const double *bounds, double value)
 {
     uint32_t i = 0;
-    while (i < OCTE_BUCKETS - 1 && seconds > octe_bucket_seconds[i]) {
+    while (i < OCTE_BUCKETS - 1 && value > bounds[i]) {
         i++;
     }
     h->n[i]++;
-    h->sum += seconds;
+    h->sum += value;
 }
+
+static void count_seconds(octe_histogram *h, double seconds) { count_into(h, octe_bucket_seconds, seconds); }
 
 /* How many tokens a step has brought is known when the next one comes, or the end. */
 static void count_between(octe_answer *a)
@@ -97,6 +100,8 @@ static void answer_end(octe_answer *a, octe_answer_end end)
     count_between(a);
     if (end != OCTE_END_FAILED) {
         count_seconds(&s->stats.whole, oct__clock_seconds() - a->asked);
+        count_into(&s->stats.prompt_tokens, octe_bucket_tokens, a->request.n_prompt);
+        count_into(&s->stats.answer_tokens, octe_bucket_tokens, a->n_sampled);
     }
     a->state = ENDED;
     a->end = end;
@@ -173,6 +178,7 @@ static bool sample(void *context, const octe_scheduled *part, const float *logit
             a->last = now;
         }
         if (a->n_sampled == 1) {
+            s->stats.n_prompt += a->request.n_prompt;
             count_seconds(&s->stats.first_token, a->last - a->asked);
         } else {
             a->n_together++;

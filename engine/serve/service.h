@@ -91,7 +91,7 @@ octe_answer_view octe_answer_look(const octe_answer *answer);
 
 /* Seconds by upper bounds; the last bucket has none. */
 enum { OCTE_BUCKETS = 16 };
-extern const double octe_bucket_seconds[OCTE_BUCKETS - 1];
+extern const double octe_bucket_seconds[OCTE_BUCKETS - 1], octe_bucket_tokens[OCTE_BUCKETS - 1];   /* vLLM's, of tokens */
 typedef struct octe_histogram {
     uint64_t n[OCTE_BUCKETS];
     double sum;
@@ -100,10 +100,11 @@ typedef struct octe_histogram {
 typedef struct octe_service_stats {
     octe_scheduler_stats scheduler;        /* as of the last step */
     uint32_t n_open;
-    uint64_t n_sampled, n_failed_steps, n_ended[4];   /* by octe_answer_end */
+    uint64_t n_prompt, n_sampled, n_failed_steps, n_ended[4];   /* by octe_answer_end */
     double busy_seconds;                   /* with requests there: steps and what lies between them */
     octe_runner_seconds seconds;           /* of these, the model's and the sampling's */
     octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next (those of one step share its time), from asking to the end */
+    octe_histogram prompt_tokens, answer_tokens;         /* of answers that ended well */
 } octe_service_stats;
 
 /* Not with the lock held. */

@@ -115,6 +115,10 @@ def test_latencies(start):
     for _ in range(3):
         server.complete("time", max_tokens=5, ignore_eos=True)
     m = server.metrics()
+    n_prompt = server.post("/tokenize", {"prompt": "time"})["count"]
+    assert m["octavo:prompt_tokens_total"] == m["octavo:request_prompt_tokens_sum"] == 3 * n_prompt and m["octavo:generation_tokens_total"] == m["octavo:request_generation_tokens_sum"] == 15
+    for name, count in (("request_prompt_tokens", 3), ("request_generation_tokens", 3)):
+        assert m[f"octavo:{name}_count"] == m[f'octavo:{name}_bucket{{le="{5}"}}'] == m[f'octavo:{name}_bucket{{le="+Inf"}}'] == count and m[f'octavo:{name}_bucket{{le="2"}}'] == 0
     for name, count in (("time_to_first_token_seconds", 3), ("inter_token_latency_seconds", 12), ("e2e_request_latency_seconds", 3)):
         buckets = [value for key, value in m.items() if key.startswith(f"octavo:{name}_bucket")]
         assert len(buckets) == 16 and buckets == sorted(buckets) and buckets[-1] == m[f"octavo:{name}_count"] == count
