@@ -1,6 +1,7 @@
 /* texts.c: see texts.h. */
 #include "apps/texts.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,15 @@ oct_status app_text_read(const char *name, uint64_t seed, size_t min_bytes, char
     return OCT_OK;
 }
 
-oct_status app_text_tokens(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, int32_t **tokens, uint32_t *n_tokens, oct_error *error)
+static bool is_utf8(const char *bytes, size_t n)
+{
+    json_t *const text = json_stringn(bytes, n);
+    json_decref(text);
+    return text != NULL;
+}
+
+static oct_status read_tokens(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, bool is_checked, int32_t **tokens, uint32_t *n_tokens,
+                              oct_error *error)
 {
     /* No tokenizer makes a token of more than this many bytes of English, and few of less than one; a longer start is not looked at. */
     const size_t enough = (size_t)max_tokens * 16 + 4096;
@@ -57,6 +66,10 @@ oct_status app_text_tokens(const octe_vocab *vocab, const char *name, uint64_t s
     *tokens = NULL;
     if (status != OCT_OK) {
         return status;
+    }
+    if (is_checked && !is_utf8(bytes, n)) {
+        free(bytes);
+        return oct__error_set(error, OCT_BAD_DATA, where, "%s: the text is not UTF-8", name);
     }
     if (n > enough) {
         n = enough;
@@ -76,6 +89,16 @@ oct_status app_text_tokens(const octe_vocab *vocab, const char *name, uint64_t s
         return oct__error_set(error, OCT_BAD_DATA, where, "%s: the text has fewer than 2 tokens", name);
     }
     return OCT_OK;
+}
+
+oct_status app_text_tokens(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, int32_t **tokens, uint32_t *n_tokens, oct_error *error)
+{
+    return read_tokens(vocab, name, seed, max_tokens, false, tokens, n_tokens, error);
+}
+
+oct_status app_text_tokens_checked(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, int32_t **tokens, uint32_t *n_tokens, oct_error *error)
+{
+    return read_tokens(vocab, name, seed, max_tokens, true, tokens, n_tokens, error);
 }
 
 const char *app_text_title(const char *name)

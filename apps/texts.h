@@ -16,6 +16,9 @@ oct_status app_text_read(const char *name, uint64_t seed, size_t min_bytes, char
 /* The same as tokens without special ones, at most max_tokens (at least 2, or BAD_DATA); free() them. */
 oct_status app_text_tokens(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, int32_t **tokens, uint32_t *n_tokens, oct_error *error);
 
+/* The same, and BAD_DATA where the text is no UTF-8: what is broken in it would be judged as if somebody had written it. Read once, so that a pipe is a text, too. */
+oct_status app_text_tokens_checked(const octe_vocab *vocab, const char *name, uint64_t seed, uint32_t max_tokens, int32_t **tokens, uint32_t *n_tokens, oct_error *error);
+
 /* "bible.txt", or "built-in chronicle". */
 const char *app_text_title(const char *name);
 

@@ -102,7 +102,7 @@ static oct_status open_all(session *s, oct_error *error)
     const uint32_t n_special = octe_vocab_adds_bos(s->vocab), most = o->n_tokens < info->n_ctx_train ? o->n_tokens : info->n_ctx_train;
     int32_t *text = NULL;
     uint32_t n = 0;
-    status = app_text_tokens(s->vocab, o->text, APP_CHRONICLE_JUDGED, most - n_special, &text, &n, error);
+    status = app_text_tokens_checked(s->vocab, o->text, APP_CHRONICLE_JUDGED, most - n_special, &text, &n, error);
     if (status == OCT_OK) {
         s->tokens = malloc((n + 1) * sizeof(*s->tokens));
         status = s->tokens != NULL ? OCT_OK : oct__error_set(error, OCT_OUT_OF_MEMORY, where, "out of memory");

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "apps/sum.h"
 #include "host/error.h"
@@ -79,9 +79,14 @@ oct_status eval_partial_read(const char *path, const char *asked, eval_result *r
     char *bytes = NULL;
     size_t n = 0;
     memset(result, 0, sizeof(*result));
-    *found = access(path, F_OK) == 0;
+    struct stat about;
+    *found = stat(path, &about) == 0;
     if (!*found) {
         return OCT_OK;
+    }
+    if (!S_ISREG(about.st_mode)) {
+        /* A device may have no end, a pipe no beginning. */
+        return oct__error_set(error, OCT_BAD_DATA, where, "%s is no partial result of octavo eval: it is no file", path);
     }
     oct_status status = oct__file_read(&plain, path, most_bytes, &bytes, &n, error);
     if (status == OCT_OK) {

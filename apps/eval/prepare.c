@@ -1,5 +1,4 @@
 /* prepare.c: opens what an evaluation needs and makes the empty result that it fills; see session.h. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,27 +19,6 @@ enum { GREEDY_PROMPTS = 16, GREEDY_TOKENS = 64, QUICK_PROMPTS = 8, QUICK_TOKENS 
 
 /* ---- opening --------------------------------------------------------------------------------------------------------------------------- */
 
-/* A text must be UTF-8: what is broken here would be judged as if somebody had written it. */
-static oct_status check_text(const char *name, oct_error *error)
-{
-    char *bytes;
-    size_t n;
-    if (strcmp(name, APP_TEXT_BUILT_IN) == 0) {
-        return OCT_OK;
-    }
-    const oct_status status = app_text_read(name, 0, 0, &bytes, &n, error);
-    if (status != OCT_OK) {
-        return status;
-    }
-    json_t *const text = json_stringn(bytes, n);
-    free(bytes);
-    if (text == NULL) {
-        return oct__error_set(error, OCT_BAD_DATA, where, "%s: the text is not UTF-8", name);
-    }
-    json_decref(text);
-    return OCT_OK;
-}
-
 static oct_status open_texts(eval_session *s, uint32_t context, oct_error *error)
 {
     const eval_options *const o = &s->options;
@@ -48,10 +26,7 @@ static oct_status open_texts(eval_session *s, uint32_t context, oct_error *error
     for (uint32_t i = 0; i < o->texts.n && status == OCT_OK && (s->tokens || s->greedy || s->inside); i++) {
         int32_t *tokens = NULL;
         eval_source *const source = &s->sources[i];
-        status = check_text(o->texts.item[i], error);
-        if (status == OCT_OK) {
-            status = app_text_tokens(s->vocab, o->texts.item[i], APP_CHRONICLE_JUDGED, o->n_tokens, &tokens, &source->n_tokens, error);
-        }
+        status = app_text_tokens_checked(s->vocab, o->texts.item[i], APP_CHRONICLE_JUDGED, o->n_tokens, &tokens, &source->n_tokens, error);
         source->tokens = tokens;
         source->chunk_tokens = o->chunk_tokens < context ? o->chunk_tokens : context;
         source->bos = octe_vocab_adds_bos(s->vocab) ? octe_vocab_bos(s->vocab) : -1;

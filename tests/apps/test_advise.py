@@ -108,6 +108,11 @@ def test_wrong_words(octavo, tiny, tmp_path):
     assert "would take the place" in octavo("advise", "-m", tiny, "--max-kl", "50", "-o", tiny, check=2).err
 
 
+def test_a_text_that_is_no_text(octavo, tiny, tmp_path):
+    (tmp_path / "latin").write_bytes("K\xe4se und Brot, ".encode("latin-1") * 20)
+    assert "not UTF-8" in octavo("advise", "-m", tiny, "--max-kl", "1", "--tokens", "32", "-f", tmp_path / "latin", "-t", "1", check=1).err
+
+
 def test_beside_a_choice_that_loses_nothing(octavo, tiny):
     said = octavo("advise", "-m", tiny, "--max-bytes", "1.2", "--tokens", "32", "--weights", "file", "--candidates", "f16,f16/i8", "-t", "1").out
     assert "> f16" in said and "the choice nothing" in said and " inf " not in said and "nan" not in said

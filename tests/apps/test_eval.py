@@ -5,6 +5,7 @@ import math
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -224,6 +225,26 @@ def test_a_killed_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path, requ
     assert not partial.exists() and same_numbers(json.loads(report.read_text())) == same_numbers(whole)
 
 
+def test_a_text_from_a_pipe(evaluate, tiny, tmp_path):
+    """Read once: the second time there would be nothing left of it."""
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    arguments = ["-m", tiny, "--tasks", "tokens", "--tokens", "64", "--chunk", "64", "--no-floor", "-o", "json"]
+    with subprocess.Popen(["cat", text], stdout=subprocess.PIPE) as cat:
+        piped = json.loads(evaluate(*arguments, "-f", f"/dev/fd/{cat.stdout.fileno()}", pass_fds=[cat.stdout.fileno()]).out)
+    plain = json.loads(evaluate(*arguments, "-f", text).out)
+    assert piped["passes"][0]["texts"][0]["quality"] == plain["passes"][0]["texts"][0]["quality"]
+
+
+def test_a_full_disk_costs_the_partial_result_alone(evaluate, tiny, tmp_path):
+    """What can't be kept is said, once; the report comes all the same. Files may have 2,000 bytes here, as on a disk that fills up."""
+    partial = tmp_path / "p.partial"
+    done = evaluate("-m", tiny, "--tasks", "tokens", "--tokens", "64", "--chunk", "32", "--no-floor", "--keep-every", "0", "--partial", partial, restore_signals=False,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
+    assert done.err.count("from here on nothing is kept") == 1 and "too large" in done.err and "perplexity" in done.out
+    assert list(tmp_path.iterdir()) == [], "nor is half of one left"
+
+
 def test_without_a_cache_folder_nothing_is_kept_and_that_is_said(octavo, tiny):
     done = octavo("eval", "-m", tiny, "--tasks", "tokens", "--tokens", "32", "--chunk", "32", "--no-floor", env=os.environ | {"XDG_CACHE_HOME": "/dev/null/nowhere"})
     assert "no cache folder to keep an unfinished evaluation" in done.err and "perplexity" in done.out
@@ -257,6 +278,7 @@ def test_f32_weights_are_a_second_pass(evaluate, tiny, tmp_path):
     (["--tasks", "tokens", "-f", "notes.md", "--save", "BROKEN/../notes.md"], 2, "--file and --save are both"),
     (["--tasks", "tokens", "-f", "notes.md", "--save", "link.md"], 2, "--file and --save are both"),
     (["--tasks", "copy", "--partial", "LATIN"], 1, "no partial result"),
+    (["--tasks", "copy", "--partial", "/dev/full"], 1, "it is no file"),
     (["--tasks", "hellaswag", "--data", "BROKEN"], 1, "line 2"),
     (["--tasks", "gsm8k", "--data", "BROKEN"], 1, "'expected' holds no number"),
     (["--tasks", "truthfulqa", "--data", "BROKEN"], 1, "\ufffd[31m\ufffd: an item"),
