@@ -156,7 +156,7 @@ static const char style[] =
     "*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:60rem;font:16px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);overflow-wrap:anywhere}\n"
     "a{color:var(--c1)}a:focus,.wide:focus,summary:focus{outline:3px solid var(--c2);outline-offset:2px}nav ul{columns:14rem;padding-left:1.2rem}\n"
     "h2{border-top:2px solid var(--ink);padding-top:.5rem;margin-top:2.5rem}h3{margin-top:1.8rem}figure{margin:1rem 0;max-width:38rem}\n"
-    "svg{width:100%;height:auto;display:block}svg text{font:10px system-ui,sans-serif;fill:var(--ink)}figcaption{font-size:.9rem}\n"
+    "svg{width:100%;height:auto;display:block}svg text{font:10px system-ui,sans-serif;fill:var(--ink);stroke:var(--paper);stroke-width:3px;paint-order:stroke}figcaption{font-size:.9rem}\n"
     ".grid{stroke:var(--line);stroke-width:.5;fill:none}.axis{stroke:var(--ink);stroke-width:1;fill:none}.bar{stroke:var(--ink);stroke-width:1;fill:none}.floor{stroke:var(--ink);stroke-dasharray:2 3;fill:none}\n"
     ".c0{fill:var(--c0);stroke:var(--c0)}.c1{fill:var(--c1);stroke:var(--c1)}.c2{fill:var(--c2);stroke:var(--c2)}.c3{fill:var(--c3);stroke:var(--c3)}.c4{fill:var(--c4);stroke:var(--c4)}.c5{fill:var(--c5);stroke:var(--c5)}\n"
     ".line{fill:none;stroke-width:1.5}.hollow{fill:var(--paper)}.cell{fill:var(--ink)}.frame{fill:var(--soft);stroke:none}.hatch{fill:none;stroke:var(--ink);stroke-width:1}\n"
@@ -179,8 +179,11 @@ static void add_provenance(const eval_result *r, app_text *text)
     app_text_add(text, "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"what was evaluated\"><table>\n<caption>What was evaluated</caption>\n");
     add_fact(text, "model", p->model_name);
     add_fact(text, "file", p->model_file);
-    (void)snprintf(line, sizeof(line), "%s, %u layers (%u of them see %u tokens), %u heads on %u of K and V, %u dims", p->architecture, p->n_layers, p->n_layers_window, p->window_tokens, p->n_heads,
-                   p->n_heads_kv, p->head_dim);
+    char window[64] = "";
+    if (p->n_layers_window > 0) {
+        (void)snprintf(window, sizeof(window), " (%u of them see %u tokens)", p->n_layers_window, p->window_tokens);
+    }
+    (void)snprintf(line, sizeof(line), "%s, %u layers%s, %u heads on %u of K and V, %u dims, context %u", p->architecture, p->n_layers, window, p->n_heads, p->n_heads_kv, p->head_dim, p->n_ctx_train);
     add_fact(text, "shape", line);
     (void)snprintf(line, sizeof(line), "%s, %u threads", p->cpu, p->n_threads);
     add_fact(text, "machine", line);
