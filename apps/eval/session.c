@@ -70,7 +70,7 @@ static oct_status keep_now(eval_session *s, oct_error *error)
 {
     const double now = oct__clock_seconds();
     s->result.provenance.seconds = s->seconds_before + now - s->begun;
-    if (s->partial[0] == '\0') {
+    if (s->partial[0] == '\0' || s->is_full) {
         return OCT_OK;
     }
     const oct_status status = eval_partial_write(s->partial, s->asked.bytes, &s->result, error);
@@ -85,7 +85,7 @@ static void try_to_keep(eval_session *s)
     oct_error error = OCT_ERROR_INIT;
     if (keep_now(s, &error) != OCT_OK) {
         (void)app_output_fail("note: from here on nothing is kept: %s", error.text);
-        s->partial[0] = '\0';
+        s->is_full = true;   /* what was kept before stays, until the report is written */
     }
 }
 
@@ -206,13 +206,16 @@ static oct_status run_pass(eval_session *s, uint32_t p, const octe_model *model,
     return status;
 }
 
-static oct_status run_f32(eval_session *s, oct_error *error)
+/* Ahead of everything: a disk without room for it had better be known before minutes have passed. */
+static oct_status write_copy(eval_session *s, oct_error *error)
 {
     app_progress_say(&s->progress, "writing the F32 copy");
-    oct_status status = compare_f32_copy(s->options.model, s->options.f32_folder, s->options.n_threads, s->copy_path, sizeof(s->copy_path), error);
-    if (status == OCT_OK) {
-        status = octe_model_open(s->copy_path, NULL, &s->copy, error);
-    }
+    return compare_f32_copy(s->options.model, s->options.f32_folder, s->options.n_threads, s->copy_path, sizeof(s->copy_path), error);
+}
+
+static oct_status run_f32(eval_session *s, oct_error *error)
+{
+    const oct_status status = octe_model_open(s->copy_path, NULL, &s->copy, error);
     return status == OCT_OK ? run_pass(s, 1, s->copy, s->copy_path, error) : status;
 }
 
@@ -251,7 +254,10 @@ oct_status eval_session_run(eval_session *s, oct_error *error)
         work += work_of(s, &s->result.passes[p]) * (1 + p);
     }
     app_progress_begin(&s->progress, work);
-    status = run_pass(s, 0, s->model, s->options.model, error);
+    status = s->options.f32_weights ? write_copy(s, error) : OCT_OK;
+    if (status == OCT_OK) {
+        status = run_pass(s, 0, s->model, s->options.model, error);
+    }
     if (status == OCT_OK && s->options.f32_weights) {
         status = run_f32(s, error);
     }

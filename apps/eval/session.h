@@ -47,7 +47,7 @@ typedef struct eval_session {
     app_text asked;                              /* as of eval_partial_write */
     eval_result result;
     double begun, kept_at, seconds_before, inside_done;
-    bool is_kept;                                /* the partial file holds something of this session */
+    bool is_kept, is_full;                       /* the partial file holds something of this session; no more can be written to it */
 } eval_session;
 
 /* Reads the lists among the options. INVALID_ARGUMENT names the flag. */

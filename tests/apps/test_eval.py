@@ -236,13 +236,14 @@ def test_a_text_from_a_pipe(evaluate, tiny, tmp_path):
     assert piped["passes"][0]["texts"][0]["quality"] == plain["passes"][0]["texts"][0]["quality"]
 
 
-def test_a_full_disk_costs_the_partial_result_alone(evaluate, tiny, tmp_path):
-    """What can't be kept is said, once; the report comes all the same. Files may have 2,000 bytes here, as on a disk that fills up."""
+@pytest.mark.parametrize("room", [2000, 16000])
+def test_a_full_disk_costs_the_partial_result_alone(evaluate, tiny, tmp_path, room):
+    """What can't be kept is said, once; the report comes all the same. Files may have so many bytes here, as on a disk that fills up: for nothing, or for some."""
     partial = tmp_path / "p.partial"
-    done = evaluate("-m", tiny, "--tasks", "tokens", "--tokens", "64", "--chunk", "32", "--no-floor", "--keep-every", "0", "--partial", partial, restore_signals=False,
-                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
+    done = evaluate("-m", tiny, "--tasks", "tokens", "--tokens", "256", "--chunk", "32", "--no-floor", "--kv-cache-dtype", "e4m3", "--keep-every", "0", "--partial", partial, restore_signals=False,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
     assert done.err.count("from here on nothing is kept") == 1 and "too large" in done.err and "perplexity" in done.out
-    assert list(tmp_path.iterdir()) == [], "nor is half of one left"
+    assert list(tmp_path.iterdir()) == [], "nor is half of one left, or an old one"
 
 
 def test_without_a_cache_folder_nothing_is_kept_and_that_is_said(octavo, tiny):
@@ -256,6 +257,16 @@ def test_f32_weights_are_a_second_pass(evaluate, tiny, tmp_path):
     plain, copy = result["passes"]
     assert (plain["is_f32"], copy["is_f32"]) == (False, True)
     assert copy["texts"][0]["quality"][1]["kl"]["mean"] == pytest.approx(plain["texts"][0]["quality"][1]["kl"]["mean"], rel=1e-3), "the tiny model's weights are F32 already"
+
+
+def test_a_copy_without_room_is_said_before_the_work(evaluate, tiny, tmp_path):
+    (tmp_path / "kept").mkdir()
+    partial = tmp_path / "p.partial"
+    done = evaluate("-m", tiny, "--tasks", "tokens", "--tokens", "64", "--chunk", "32", "--no-floor", "--keep-every", "0", "--partial", partial, "--f32-weights", "--f32-dir", tmp_path / "kept", check=1,
+                    restore_signals=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000)))
+    assert "the f32 copy" in done.err and done.out == "" and list((tmp_path / "kept").iterdir()) == []
+    text = partial.read_text()
+    assert json.loads(text[text.index("\n\n"):])["passes"][0]["texts"][0]["n_done"] == 0, "nothing was judged yet"
 
 
 @pytest.mark.parametrize("arguments, code, words", [
