@@ -18,7 +18,7 @@ typedef struct app_command {
     int (*help)(void);          /* prints a usage text of its own and returns the exit code; NULL: the one made of flags */
 } app_command;
 
-extern const app_command app_command_advise, app_command_bench, app_command_calibrate, app_command_compare, app_command_eval, app_command_explain, app_command_export_hf, app_command_machine, app_command_run,
+extern const app_command app_command_advise, app_command_bench, app_command_calibrate, app_command_compare, app_command_eval, app_command_explain, app_command_export_hf, app_command_export_scales, app_command_machine, app_command_run,
     app_command_serve, app_command_tune;
 
 #endif

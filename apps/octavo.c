@@ -10,7 +10,7 @@
 
 static const app_command *const commands[] = {
     &app_command_compare, &app_command_eval, &app_command_advise, &app_command_run, &app_command_serve, &app_command_explain, &app_command_calibrate, &app_command_export_hf,
-    &app_command_machine, &app_command_tune, &app_command_bench,
+    &app_command_export_scales, &app_command_machine, &app_command_tune, &app_command_bench,
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
@@ -28,10 +28,10 @@ static void add_overview(app_text *text)
 {
     app_text_add(text, "octavo %s: attention over key/value pages kept in 8 bits\n\nusage: octavo COMMAND [flags]\n\n", oct_version_string());
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        app_text_add(text, "  %-11s %s\n", commands[i]->name, commands[i]->summary);
+        app_text_add(text, "  %-13s %s\n", commands[i]->name, commands[i]->summary);
     }
-    app_text_add(text, "  %-11s %s\n", "version", "the version of the library");
-    app_text_add(text, "  %-11s %s\n", "help", "this text, or with a command its flags");
+    app_text_add(text, "  %-13s %s\n", "version", "the version of the library");
+    app_text_add(text, "  %-13s %s\n", "help", "this text, or with a command its flags");
     app_text_add(text, "\nExit codes: 0 done, 1 the work failed, 2 the command line is wrong, 130 stopped by Ctrl-C.\n");
 }
 

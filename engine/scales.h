@@ -61,4 +61,8 @@ oct_status octe_scales_parse(const char *json, size_t size, const char *name, ui
  * n_ranks (>= 1): every rank gets the same numbers; scaling_factor holds the larger of K and V, which saturates neither. */
 oct_status octe_scales_write(const octe_scales *scales, uint32_t n_ranks, const char *path, oct_error *error);
 
+/* The same without the key "octavo": what engines without octavo can do. UNSUPPORTED for numbers of rotated values, and for a layer that is to be kept in anything but e4m3fn
+ * with a scale of the layer, which it names. */
+oct_status octe_scales_write_shared(const octe_scales *scales, uint32_t n_ranks, const char *path, oct_error *error);
+
 #endif

@@ -127,18 +127,42 @@ static oct_status check(const octe_scales *sc, uint32_t n_ranks, const char *pat
     return OCT_OK;
 }
 
-oct_status octe_scales_write(const octe_scales *sc, uint32_t n_ranks, const char *path, oct_error *error)
+/* What engines without octavo can't be told. */
+static oct_status check_shared(const octe_scales *sc, oct_error *error)
+{
+    const oct_kv_format fits = { .dtype = OCT_DTYPE_E4M3FN, .scale_mode = OCT_SCALE_LAYER };
+    for (int which = 0; which < 2; which++) {
+        if (sc->rotated[which]) {
+            return octe__report(error, OCT_UNSUPPORTED, where, NULL, "the scales of %s were made for rotated values, which others don't rotate", which == 0 ? "K" : "V");
+        }
+        for (uint32_t il = 0; sc->formats != NULL && il < sc->n_layers; il++) {
+            const oct_kv_format *const format = which == 0 ? &sc->formats[il].k : &sc->formats[il].v;
+            if (format->dtype != fits.dtype || format->scale_mode != fits.scale_mode || format->rotated) {
+                char name[48];
+                (void)octe_kv_format_name(format, name, sizeof(name));
+                return octe__report(error, OCT_UNSUPPORTED, where, NULL, "%s of layer %u is to be kept in %s; others have one format for all, and e4m3fn:layer for such a file",
+                                    which == 0 ? "K" : "V", il, name);
+            }
+        }
+    }
+    return OCT_OK;
+}
+
+static oct_status write_file(const octe_scales *sc, uint32_t n_ranks, const char *path, bool shared, oct_error *error)
 {
     if (sc == NULL || path == NULL || sc->layer[0] == NULL || sc->layer[1] == NULL) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, NULL, "%s is NULL", path == NULL ? "path" : "scales");
     }
     oct_status s = check(sc, n_ranks, path, error);
+    if (s == OCT_OK && shared) {
+        s = check_shared(sc, error);
+    }
     if (s != OCT_OK) {
         return s;
     }
     json_t *root = json_object();
     char *text = NULL;
-    if (root != NULL && (sc->model_type[0] == '\0' || set(root, "model_type", json_string(sc->model_type))) && add_factors(root, sc, n_ranks) && add_ours(root, sc)) {
+    if (root != NULL && (sc->model_type[0] == '\0' || set(root, "model_type", json_string(sc->model_type))) && add_factors(root, sc, n_ranks) && (shared || add_ours(root, sc))) {
         text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(FLOAT_DIGITS));
     }
     json_decref(root);
@@ -146,3 +170,7 @@ oct_status octe_scales_write(const octe_scales *sc, uint32_t n_ranks, const char
     free(text);
     return s;
 }
+
+oct_status octe_scales_write(const octe_scales *sc, uint32_t n_ranks, const char *path, oct_error *error) { return write_file(sc, n_ranks, path, false, error); }
+
+oct_status octe_scales_write_shared(const octe_scales *sc, uint32_t n_ranks, const char *path, oct_error *error) { return write_file(sc, n_ranks, path, true, error); }

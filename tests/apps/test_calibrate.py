@@ -79,6 +79,24 @@ def test_rotated_scales_are_for_rotated_caches(octavo, tiny, tmp_path):
     assert "rotated" in octavo("run", "-m", tiny, "-p", "a", "-n", "4", "-ctk", "e4m3:layer", "-ctv", "e4m3", "--kv-scales", path, check=1).err
 
 
+def test_what_others_read(octavo, tiny, tmp_path, scales):
+    """export-scales leaves the common form alone, for as many ranks as wished; what it can't say is refused by name and leaves no file."""
+    out, whole = tmp_path / "out.json", json.loads(scales.read_text())
+    said = octavo("export-scales", "--kv-scales", scales, "-o", out, "--tp", "2").out
+    k, v = (whole["octavo"][side]["layer"] for side in "kv")
+    ratios = [max(max(other / own for own, other in zip(*pair)), 1) for pair in ((k, v), (v, k))]
+    assert "3 layers" in said and "by head and channel stay behind" in said and f"K's up to {ratios[0]:.3g} times its own, V's up to {ratios[1]:.3g} times" in said
+    assert json.loads(out.read_text()) == {"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {r: whole["kv_cache"]["scaling_factor"]["0"] for r in "01"}}}
+    typed = ["run", "-m", tiny, "-p", "the store now holds", "-n", "8", "--temp", "0", "--kv-cache-dtype", "fp8", "--kv-scales"]
+    octavo(*typed, out)
+    bad = tmp_path / "bad.json"
+    for key, value, says in (("rotated", [False, True], "scales of V were made for rotated values"), ("formats", {"k": ["e4m3fn:layer"] * 3, "v": ["e4m3fn:layer", "i8+rot", "f16"]}, "V of layer 1 is to be kept in i8:token+rot"),
+                             ("formats", {"k": ["e4m3fn:layer", "e4m3fn:layer", "e4m3fn"], "v": ["e4m3fn:layer"] * 3}, "K of layer 2 is to be kept in e4m3fn;")):
+        bad.write_text(json.dumps(whole | {"octavo": whole["octavo"] | {"version": 2, "formats": {side: ["e4m3fn:layer"] * 3 for side in "kv"}} | {key: value}}))
+        assert says in octavo("export-scales", "--kv-scales", bad, "-o", tmp_path / "none.json", check=1).err
+    assert {path.name for path in tmp_path.iterdir()} == {"out.json", "bad.json"}
+
+
 def change(content, layer, value):
     content = json.loads(content)
     content["kv_cache"]["scaling_factor"]["0"][layer] = value

@@ -7,7 +7,7 @@ import pytest
 
 import tiny_gguf
 
-COMMANDS = ["compare", "run", "explain", "calibrate", "export-hf", "machine", "tune", "serve"]
+COMMANDS = ["compare", "run", "explain", "calibrate", "export-hf", "export-scales", "machine", "tune", "serve"]
 
 # What is typed ("MODEL" is the tiny model) and what the message must name. Exit code 2.
 WRONG = [
@@ -17,7 +17,10 @@ WRONG = [
     (["version", "now"], "now"),
     *[([command, "--frobnicate"], "--frobnicate") for command in COMMANDS],
     *[([command, "stray"], "stray") for command in COMMANDS],
-    *[([command], "-m") for command in COMMANDS if command not in ("machine", "tune")],
+    *[([command], "-m") for command in COMMANDS if command not in ("machine", "tune", "export-scales")],
+    (["export-scales"], "--kv-scales"),
+    (["export-scales", "--kv-scales", "x.json"], "-o"),
+    (["export-scales", "--kv-scales", "x.json", "-o", "y.json", "--tp", "0"], "--tp"),
     (["bench"], "attn"),
     (["machine", "-o", "xml"], "xml"),
     (["machine", "-o"], "-o"),
@@ -100,7 +103,7 @@ def test_help_and_version(octavo):
     for command in COMMANDS:
         assert f"  {command} " in overview
         text = octavo("help", command).out
-        assert octavo(command, "--help").out == text and octavo(command, *(["-m", "x"] if command not in ("machine", "tune") else []), "-h").out == text
+        assert octavo(command, "--help").out == text and octavo(command, *(["-m", "x"] if command not in ("machine", "tune", "export-scales") else []), "-h").out == text
         assert all(len(line) <= 120 for line in text.splitlines())
     assert octavo("version").out == octavo("--version").out
     assert octavo("version").out.startswith("octavo 0.")

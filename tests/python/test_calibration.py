@@ -39,7 +39,7 @@ def test_an_engine_with_formats_of_its_own(tmp_path):
     c = octavo.read_calibration(written(tmp_path, ours(rotated=[False, False])))
     for kept, says in (((octavo.KVFormat("i8", "channel", rotated=True), octavo.KVFormat("bf16")), r"V of layer 0 is to be kept in e4m3fn:layer, and the engine keeps it in bf16$"),
                        ((layer, layer), r"K of layer 0 is to be kept in i8:channel\+rot, and the engine keeps it in e4m3fn:layer$"),
-                       ((octavo.KVFormat("i8", "token_head"), layer), r"keeps it in i8$"), ((octavo.KVFormat("e4m3fn", "token_head", scale_dtype="f32"), layer), r"keeps it in e4m3fn:token32$")):
+                       ((octavo.KVFormat("i8", "token_head"), layer), r"keeps it in i8:token$"), ((octavo.KVFormat("e4m3fn", "token_head", scale_dtype="f32"), layer), r"keeps it in e4m3fn:token32$")):
         with pytest.raises(NotImplementedError, match=says):
             c.scales_in("the engine", 0, kept)
     with pytest.raises(octavo.BadData, match="is of 2 layers; the model has a layer 2"):

@@ -441,7 +441,7 @@ def test_eight_bits_are_what_the_bytes_mean(checkpoints, tmp_path):
 
     got = engines([job(), job(kv_cache_dtype="fp8_e4m3", quantization_param_path=str(tmp_path / "fits.json")), job(kv_cache_dtype="fp8_e5m2")])
     engines([job(kv_cache_dtype="fp8_e4m3", quantization_param_path=str(tmp_path / "not.json"))],
-            fails="K of layer 1 is to be kept in i8+rot, and SGLang's pool keeps it in e4m3fn:layer")
+            fails="K of layer 1 is to be kept in i8:token+rot, and SGLang's pool keeps it in e4m3fn:layer")
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoints["llama"], attn_implementation="octavo", dtype=torch.float32).eval()
     ids, loss = torch.tensor([long]), {}
     for result, name, numbers in zip(got, ("f32", "e4m3fn", "e5m2"), (None, scales, [(1.0, 1.0)] * 3)):

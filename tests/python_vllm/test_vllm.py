@@ -133,7 +133,7 @@ def test_a_calibration_file_is_taken_or_refused_by_name(tmp_path):
                        (("auto",) * 3, "layer 0 is to be kept in e4m3fn:layer, and vLLM keeps it in bf16")):
         with pytest.raises(NotImplementedError, match=says):
             build(mixed, *kept)
-    with pytest.raises(NotImplementedError, match=r"V of layer 2 is to be kept in i8\+rot, and vLLM"):
+    with pytest.raises(NotImplementedError, match=r"V of layer 2 is to be kept in i8:token\+rot, and vLLM"):
         build(calibration(tmp_path / "i8.json", ["e4m3fn:layer"] * 3, ["e4m3fn:layer", "e4m3fn:layer", "i8+rot"], scales), *["fp8"] * 3)
     with pytest.raises(ValueError, match="is of 3 layers; the model has 2"):
         build(mixed, "fp8", "auto")

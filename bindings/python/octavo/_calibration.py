@@ -33,9 +33,9 @@ def _format(path, name) -> _octavo.KVFormat:
 
 
 def _name(form: _octavo.KVFormat) -> str:
-    """As `-ctk` has it."""
+    """As files have it."""
     suffix = {"none": "", "tensor": ":tensor", "layer": ":layer", "layer_head": ":head", "channel": ":channel",
-              "token_head": ":token32" if form == _octavo.KVFormat(form.dtype, form.scale, rotated=form.rotated, scale_dtype="f32") else "" if form.dtype == "i8" else ":token"}[form.scale]
+              "token_head": ":token32" if form == _octavo.KVFormat(form.dtype, form.scale, rotated=form.rotated, scale_dtype="f32") else ":token"}[form.scale]
     return form.dtype + suffix + ("+rot" if form.rotated else "")
 
 
