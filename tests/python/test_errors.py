@@ -247,7 +247,7 @@ def attributes(call):
 
 
 @pytest.mark.parametrize("call, where, text", [
-    (lambda: octavo.quantize(np.ones(16, F32), "f16"), "dtype", "is f16; must be e4m3fn, e4m3fnuz, e5m2 or i8"),
+    (lambda: octavo.quantize(np.ones(16, F32), "f16"), "dtype", "is f16; must be e4m3fn, e4m3fnuz, e5m2, i8 or, to quantize and dequantize, v4"),
     (lambda: octavo.quantize(np.ones(16, F32), scale="layer"), "scale", "is 'layer'; must be numbers or \"token_head\""),
     (lambda: octavo.quantize(np.ones((2, 3, 16), F32), scale=np.ones(2, F32)), "scale", "has shape [2]; must be a number, [3] or [3, 16]"),
     (lambda: octavo.calibrate(np.ones((2, 16), F32)), "x", "has shape [2, 16]; must be [tokens, heads, dim] here"),

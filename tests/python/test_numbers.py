@@ -57,6 +57,45 @@ def test_saturation_and_special_numbers():
     np.testing.assert_array_equal(octavo.dequantize(octavo.quantize(bf16)), bf16.astype(np.float32))
 
 
+V4 = np.array([0, 11, 22, 35, 48, 63, 80, 99, 124, -123, -94, -73, -56, -41, -26, -13], np.float64)
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_v4(rotated, rng):
+    x = rng.standard_normal((5, 3, 96)).astype(np.float32) * 3
+    y = (x.astype(np.float64) @ oracle.hadamard(96) if rotated else x.astype(np.float64)).reshape(5, 3, 3, 32)
+    codes = octavo.quantize(x, "v4", rotated=rotated)
+    assert codes.dtype == np.uint8 and codes.shape == (5, 3, 54)
+    blocks = codes.reshape(5, 3, 3, 18)
+    scale = np.ascontiguousarray(blocks[..., :2]).view(np.float16).astype(np.float64)
+    least = np.abs(y).max(-1, keepdims=True) / 127
+    assert ((scale >= least * (1 - 1e-6)) & (scale <= least * (1 + 2.0 ** -10) + 1e-7)).all()   # up to the next f16
+    numbers = np.concatenate((V4[blocks[..., 2:] & 15], V4[blocks[..., 2:] >> 4]), -1)
+    nearest = np.abs((y / scale)[..., None] - V4).min(-1)
+    assert (np.abs(y / scale - numbers) <= nearest + 1.001).all()   # by way of a whole number: half a one each way
+    np.testing.assert_array_equal(octavo.dequantize(codes, "v4").reshape(y.shape), (numbers * scale).astype(np.float32))
+    back = octavo.dequantize(codes, octavo.KVFormat("v4"), rotated=rotated)
+    assert 0.05 < np.linalg.norm(back - x) / np.linalg.norm(x) < 0.12
+    if not rotated:   # any shape, and each block by itself
+        np.testing.assert_array_equal(octavo.quantize(x.reshape(-1, 32), "v4").reshape(codes.shape), codes)
+    pool = octavo.KVPool(octavo.KVSpec(3, 96, page_size=4, k="f16", v=octavo.KVFormat("v4", rotated=rotated)), 1, 2)
+    octavo.kv_write(pool.layer(0), x, x, np.arange(5, dtype=np.int32))
+    np.testing.assert_array_equal(np.asarray(pool.layer(0).v).reshape(-1, 3, 54)[:5], codes)
+
+
+def test_v4_of_special_numbers():
+    x = np.zeros((4, 32), np.float32)
+    x[1, 7], x[2, 30], x[3, 0], x[3, 1] = np.nan, -np.inf, np.inf, 5
+    values = octavo.dequantize(octavo.quantize(x, "v4"), "v4")
+    assert (values[0] == 0).all() and np.isnan(values[1]).all() and values[2, 30] < 0 and np.isfinite(values[2:]).all()
+    assert 4.8 < values[3, 0] < 5 and 4.8 < values[3, 1] < 5 and (values[3, 2:] == 0).all()
+    assert octavo.quantize(np.zeros((0, 2, 64), np.float32), "v4").shape == (0, 2, 36)
+    for call, words in ((lambda: octavo.quantize(np.zeros((2, 48), np.float32), "v4"), "multiple of 32"), (lambda: octavo.quantize(x, "v4", 0.5), "must not be for v4"),
+                        (lambda: octavo.dequantize(np.zeros((2, 17), np.uint8), "v4"), "whole blocks"), (lambda: octavo.calibrate(x[None], "v4"), "must be e4m3fn")):
+        with pytest.raises(octavo.InvalidArgument, match=words):
+            call()
+
+
 def test_pool_bytes_are_those_of_quantize(rng):
     x = rng.standard_normal((5, 2, 32)).astype(np.float32)
     spec = octavo.KVSpec(2, 32, page_size=8, k=octavo.KVFormat("e4m3fn", "layer"))

@@ -12,12 +12,19 @@ _FLOATS = {"e4m3fn": (4, 3, 7), "e4m3fnuz": (4, 3, 8), "e5m2": (5, 2, 15)}
 _LARGEST = {"e4m3fn": 448.0, "e4m3fnuz": 240.0, "e5m2": 57344.0, "i8": 127.0}
 _SMALLEST_SCALE = 1e-6
 _tables: dict[str, np.ndarray] = {}
+# v4's blocks and the numbers of its codes: doc/NUMERICS.md.
+_BLOCK, _BLOCK_BYTES = 32, 18
+_V4 = np.array([0, 11, 22, 35, 48, 63, 80, 99, 124, -123, -94, -73, -56, -41, -26, -13], np.float32)
+
+
+def _is_v4(dtype: object) -> bool:
+    return dtype == "v4" or isinstance(dtype, _octavo.KVFormat) and dtype.dtype == "v4"
 
 
 def _name(dtype: object) -> str:
     name = _octavo.KVFormat(dtype).dtype
     if name not in _LARGEST:
-        _octavo._refuse("dtype", f"is {name}; must be e4m3fn, e4m3fnuz, e5m2 or i8")
+        _octavo._refuse("dtype", f"is {name}; must be e4m3fn, e4m3fnuz, e5m2, i8 or, to quantize and dequantize, v4")
     return name
 
 
@@ -60,16 +67,44 @@ def _heads_view(x: np.ndarray) -> np.ndarray:
     return x
 
 
+def _quantize_v4(x: np.ndarray, rotated: bool, context: _octavo.Context | None) -> np.ndarray:
+    if x.ndim == 0 or x.shape[-1] % _BLOCK:
+        _octavo._refuse("x", f"has shape {list(x.shape)}; must end in a multiple of {_BLOCK} for v4")
+    dim = x.shape[-1]
+    # Without rotation a block stands by itself, so a row of any length is rows of one block.
+    rows = np.ascontiguousarray(_heads_view(x) if rotated else x.reshape(-1, 1, _BLOCK))
+    tokens, heads, width = rows.shape
+    out = np.zeros((tokens, 1, heads, width // _BLOCK * _BLOCK_BYTES), np.uint8)
+    spec = _octavo.KVSpec(heads, 16, dim_v=width, page_size=1, k="f16", v=_octavo.KVFormat("v4", rotated=rotated))
+    k = np.zeros((tokens, heads, 16), rows.dtype)   # the write takes K as well: a narrow row that nobody reads
+    _octavo.kv_write(_octavo.KVLayer(spec, np.zeros((tokens, 1, heads, 16), np.float16), out, context=context), k, rows, np.arange(tokens, dtype=np.int32))
+    return out.reshape(*x.shape[:-1], dim // _BLOCK * _BLOCK_BYTES)
+
+
+def _dequantize_v4(codes: np.ndarray) -> np.ndarray:
+    if codes.ndim == 0 or codes.shape[-1] % _BLOCK_BYTES:
+        _octavo._refuse("codes", f"has shape {list(codes.shape)}; must end in whole blocks of v4, {_BLOCK_BYTES} bytes")
+    blocks = codes.view(np.uint8).reshape(*codes.shape[:-1], codes.shape[-1] // _BLOCK_BYTES, _BLOCK_BYTES)
+    scale = np.ascontiguousarray(blocks[..., :2]).view("<f2").astype(np.float32)
+    numbers = _V4[np.concatenate((blocks[..., 2:] & 15, blocks[..., 2:] >> 4), axis=-1)]
+    return (numbers * scale).reshape(*codes.shape[:-1], codes.shape[-1] // _BLOCK_BYTES * _BLOCK)
+
+
 def quantize(x: Any, dtype: object = "e4m3fn", scale: Any = 1.0, *, rotated: bool = False, context: _octavo.Context | None = None) -> Any:
     """The bytes that a pool would hold for x: round_to_nearest_even(x / scale), saturating; NaN stays NaN.
 
     x: float32, float16 or ml_dtypes.bfloat16 in host memory, [tokens, heads, dim]; any shape where scale is a number and nothing is rotated.
     scale: a number, [heads], [heads, dim], or "token_head": amax / largest finite of each vector. Finite and > 0. rotated: by the Hadamard
     transform over dim, first. Returns uint8 (int8 for "i8") like x; with "token_head" (bytes, scale float32[tokens, heads, 1]).
+    "v4": blocks of 32, their scales in them, uint8 [..., dim / 32 * 18]; no scale is given, and x may have any shape unless it is rotated.
     Raises InvalidArgument. Source: oct_kv_write, doc/NUMERICS.md.
     """
-    name = _name(dtype)
     x = np.asarray(x)
+    if _is_v4(dtype):
+        if isinstance(scale, str) or np.ndim(scale) > 0 or scale != 1.0:
+            _octavo._refuse("scale", "is given; must not be for v4, whose scales lie in its blocks")
+        return _quantize_v4(x, rotated, context)
+    name = _name(dtype)
     dynamic = isinstance(scale, str)
     if dynamic and scale != "token_head":
         _octavo._refuse("scale", f"is {scale!r}; must be numbers or \"token_head\"")
@@ -109,12 +144,17 @@ def dequantize(codes: Any, dtype: object = "e4m3fn", scale: Any = 1.0, *, rotate
     """What bytes mean, in float32: byte * scale, exactly decoded; rotated: the transform undone.
 
     codes: uint8, int8 or an 8-bit float array. scale: a number, [heads] for codes [..., heads, dim], or whatever broadcasts to codes, as
-    [heads, dim] or quantize's [tokens, heads, 1]. Source: doc/NUMERICS.md.
+    [heads, dim] or quantize's [tokens, heads, 1]. "v4": blocks, uint8 [..., dim / 32 * 18], without a scale. Source: doc/NUMERICS.md.
     """
-    name = _name(dtype)
+    name = "v4" if _is_v4(dtype) else _name(dtype)
     codes = np.ascontiguousarray(codes)
     if codes.dtype.itemsize != 1:
         _octavo._refuse("codes", f"is {codes.dtype}; must be of one byte an element")
+    if name == "v4":
+        if np.ndim(scale) > 0 or scale != 1.0:
+            _octavo._refuse("scale", "is given; must not be for v4, whose scales lie in its blocks")
+        values = _dequantize_v4(codes)
+        return _hadamard(values) if rotated else values
     numbers = np.asarray(scale, np.float32)
     if numbers.ndim == 1 and codes.ndim > 1:
         numbers = numbers[:, None]
