@@ -85,15 +85,38 @@ def scales_seeds():
     yield "ours_layers", {**base, "octavo": {"version": 1, "k": {"layer": [1, 2, 3]}, "v": {"layer": [1, 2, 3]}}}
     yield "heads_wrong", ours(heads=3)
     yield "formats", ours(version=2, formats={"k": ["i8+rot", "f16", "e4m3:channel"], "v": ["e4m3fn:layer", "f16", "i8:token32"]})
+    yield "formats_v4", ours(version=2, formats={"k": ["i8+rot", "f16", "i8:token"], "v": ["v4+rot", "f16", "v4"]})
+    yield "formats_v4_k", ours(version=2, formats={"k": ["v4+rot", "f16", "i8"], "v": ["v4+rot", "f16", "v4"]})
     yield "formats_wrong", ours(version=2, formats={"k": ["i8+rot", "f16", "q5"], "v": ["e4m3fn:layer", "f16"]})
     yield "zero", {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {"0": 0}}}}
     yield "gap", {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {"0": 1, "2": 1}}}}
     yield "dtype", {"kv_cache": {"dtype": "int8", "scaling_factor": {}}}
 
 
+def v4_seeds():
+    """A byte that says whether V is rotated, then numbers that are blocks too (v4_fuzz.c)."""
+    def block(scale, codes):
+        return struct.pack("<H", scale) + bytes(codes)
+    def floats(numbers):
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    ramp = [(i * 37 % 255 - 127) for i in range(512)]
+    nan, inf = float("nan"), float("inf")
+    yield "empty", b""
+    yield "flags", b"\x03"
+    yield "ramp", b"\x00" + floats(ramp)
+    yield "ramp_rotated", b"\x01" + floats(ramp)
+    yield "halves", b"\x02" + floats([x + 0.5 for x in ramp])                # ties on the way to whole numbers
+    yield "special", b"\x00" + floats(([nan] + [1.0] * 31 + [inf, -inf] + [2.0] * 30 + [-nan] * 32 + [1e38, 1e-38] * 16 + [-0.0] * 32) * 3)
+    yield "special_rotated", b"\x01" + floats([1.0] * 63 + [nan] + [3.0] * 63 + [inf])
+    yield "large", b"\x00" + floats([8.3e6, -8.3e6, 8.4e6, 1.0] * 128)      # about the largest scale of f16
+    yield "small", b"\x00" + floats([1e-4, -1.27e-4, 1e-45, 2e-7] * 128)    # about the least
+    yield "blocks", b"\x00" + b"".join(block(0x3C00 + 64 * i, [(i * 16 + j * 17) & 255 for j in range(16)]) for i in range(16))
+    yield "scales", b"\x00" + b"".join(block(scale, range(0, 256, 16)) for scale in (0, 1, 0x03FF, 0x0400, 0x7BFF, 0x7C00, 0x7E00, 0x7C01, 0x8000, 0xBC00, 0xFC00, 0xFE00, 0xFFFF, 0x3C00, 0x11, 0x7800))
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    for kind, seeds in (("gguf", gguf_seeds()), ("scales", ((n, json.dumps(v).encode()) for n, v in scales_seeds()))):
+    for kind, seeds in (("gguf", gguf_seeds()), ("scales", ((n, json.dumps(v).encode()) for n, v in scales_seeds())), ("v4", v4_seeds())):
         target = os.path.join(folder, f"corpus_{kind}")
         os.makedirs(target, exist_ok=True)
         for name, data in seeds:
