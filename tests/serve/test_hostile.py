@@ -26,7 +26,7 @@ def first_line(s):
 def test_long_bodies_hold_nobody_up(start):
     """Texts that take seconds to become tokens: meanwhile others are answered, and the answer to each is its own."""
     server = start()
-    text = "the quick " * 150_000
+    text = "the quick " * 100_000
     done = []
 
     def ask(k):
@@ -45,8 +45,8 @@ def test_long_bodies_hold_nobody_up(start):
     taken = time.monotonic() - begin
     one = server.post("/tokenize", {"prompt": text})["count"]
     assert sorted(done) == [(k, one + k) for k in range(2)]
-    # While all took their turn on one thread somebody waited for a whole text: two thirds of this time and more.
-    assert len(waits) > 5 and max(waits) < taken / 4, (len(waits), max(waits), taken)
+    # While all took their turn on one thread three were answered in this time, the first after a whole text.
+    assert len(waits) > 8 and sorted(waits)[len(waits) // 2] < taken / 10, (len(waits), waits, taken)
     for path, body in ((COMPLETIONS, {"prompt": text}), (CHAT, {"messages": [{"role": "user", "content": text}]}), (COMPLETIONS, {"prompt": "a" * 20_000 + "\ud800"}), ("/detokenize", {"tokens": [5] * 20_000 + [-1]})):
         assert server.request("POST", path, body)[0] == 400, path
     assert len(server.post("/detokenize", {"tokens": [70] * 20_000})["prompt"]) == 20_000
