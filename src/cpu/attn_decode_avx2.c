@@ -244,23 +244,6 @@ static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, u
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether scores of all of a block's keys may be integers. A row that sees few keys has nothing over which errors would average, so at edges, and in tiles of
- * less than a block, scores are f32. */
-static bool has_word_scores(const oct_kv_spec *spec, const few_scratch *scratch, const avx2_block *b)
-{
-    if (spec->k.scale_mode != OCT_SCALE_TOKEN_HEAD) {
-        return scratch->word_scale_max >= 1.0f;
-    }
-    if (!(scratch->word_scale_max > 0)) {
-        return false;
-    }
-    bool fits = true;
-    for (uint32_t j = 0; j < b->n; j++) {
-        fits &= b->k_scale[j] <= scratch->word_scale_max; /* not a NaN */
-    }
-    return fits;
-}
-
 /* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. next_block: the one after it, or NULL. */
 static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const avx2_block *b, const avx2_block *next_block, uint32_t i0,
                        uint32_t n_vectors, bool has_words)
@@ -368,7 +351,7 @@ static void prepare_words(few_scratch *scratch, const oct__attn_tile *tile, uint
     for (uint32_t i = 0; i < n_vectors; i++) {
         const float *q = tile->q + i * tile->q_stride;
         const float largest = avx2_word_largest(q, (uint32_t)stride);
-        if (largest != 0 && !(largest > 0x1p-60f && largest < 0x1p60f)) {
+        if (!avx2_word_holds(largest)) {
             return;
         }
         scratch->q_unit[i] = avx2_word_q(scratch->q_words + i * stride, q, spec->dim_k, largest);
@@ -429,7 +412,7 @@ static void attend(const oct__attn_tile *tile, bool in_words)
         }
         avx2_block_scales(now, tile);
         if (avx2_all_see(tile, first, end)) {
-            take_block(tile, scratch, now, has_next ? next : NULL, 0, n_vectors, has_word_scores(spec, scratch, now));
+            take_block(tile, scratch, now, has_next ? next : NULL, 0, n_vectors, avx2_word_fits(spec, scratch->word_scale_max, now));
         } else {
             take_edge(tile, scratch, now);
         }
@@ -485,7 +468,7 @@ size_t oct__attn_decode_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vector
 
 size_t oct__attn_decode_scratch__avx2word(const oct_kv_spec *spec, uint32_t n_vectors)
 {
-    return larger(oct__attn_few_scratch__avx2word(spec, n_vectors), oct__attn_many_scratch__avx2(spec, n_vectors));
+    return larger(oct__attn_few_scratch__avx2word(spec, n_vectors), oct__attn_many_scratch__avx2word(spec, n_vectors));
 }
 
 static bool are_few(const oct__attn_tile *tile)
@@ -509,6 +492,6 @@ void oct__attn_decode__avx2word(const oct__attn_tile *tile)
     if (are_few(tile)) {
         oct__attn_few__avx2word(tile);
     } else {
-        oct__attn_many__avx2(tile);
+        oct__attn_many__avx2word(tile);
     }
 }

@@ -6,6 +6,7 @@
  *           rounding error grows with the number of blocks and not of keys
  * Percent of the FMA peak of a Zen 4 at 3.7 GHz, causal, q = kv = 2048, e4m3, tiles of 128 vectors: dim 64 75, dim 128 82, dim 256 84; tiles of
  * 64 lose 1.5, of 256 gain 1. At dim 64 softmax takes a fifth of the time, decoding 2 %.
+ * avx2word does both over i8 in integers (avx2_word_vectors.h), the scores of blocks that all rows see and whose error would be small enough, and all weights.
  * Keys that no vector of a group sees are not computed. Where only some see a key, its score becomes -inf after the cap and its weight 0;
  * a V row with a NaN or an infinity is then kept out of the product and added only to the vectors that see it (0 x NaN is NaN).
  *
@@ -14,7 +15,7 @@
 
 #include "cpu/avx2.h"
 #include "cpu/avx2_v4.h"
-#include "cpu/avx2_vectors.h"
+#include "cpu/avx2_word_vectors.h"
 
 #define BLOCK_MANY 64u
 
@@ -57,6 +58,12 @@ typedef struct many_scratch {
     float *row;          /* one V row */
     uint8_t *stage;
     avx2_block block;
+    bool in_words;        /* i8 is multiplied in integers where they can stand for the floats */
+    float word_scale_max; /* K scales up to which scores are integers; 0: none are */
+    int16_t *q_words;     /* by group as q, pairs of dims; K's and V's words lie in k and v */
+    int16_t *p_words;     /* [block / 2][p_stride], pairs of keys */
+    float *q_unit, *gain; /* by lane */
+    size_t k_word_stride, v_word_stride, p_stride;
     uint32_t n_odd, odd[BLOCK_MANY]; /* keys of the block whose V row is not finite and not seen by all */
 } many_scratch;
 
@@ -66,7 +73,7 @@ static size_t round_64(size_t bytes)
 }
 
 /* Lays the scratch out from `memory` (NULL: only counts) and returns the bytes taken. */
-static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec, uint32_t n_vectors)
+static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec, uint32_t n_vectors, bool in_words)
 {
     const uint32_t block = block_keys(n_vectors);
     size_t at = round_64(sizeof(many_scratch));
@@ -74,6 +81,11 @@ static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec,
     x->k_stride = (spec->dim_k + 15u) / 16 * 16 + 16;
     x->v_stride = (spec->dim_v + 15u) / 16 * 16 + 16;
     x->s_stride = (x->n_lanes + 15u) / 16 * 16 + 16;
+    const size_t n_word_lanes = in_words ? x->n_lanes : 0;
+    x->in_words = in_words;
+    x->k_word_stride = (spec->dim_k + 15u) / 16 * 16 + 16;
+    x->v_word_stride = 2 * (size_t)spec->dim_v + 32;
+    x->p_stride = 2 * (size_t)x->n_lanes + 32;
 #define TAKE(field, type, count)                                      \
     x->field = memory != NULL ? (type *)(void *)(memory + at) : NULL; \
     at += round_64((count) * sizeof(type))
@@ -87,6 +99,10 @@ static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec,
     TAKE(low, int32_t, x->n_lanes);
     TAKE(high, int32_t, x->n_lanes);
     TAKE(row, float, spec->dim_v);
+    TAKE(q_words, int16_t, n_word_lanes * spec->dim_k);
+    TAKE(p_words, int16_t, in_words ? block / 2 * x->p_stride : 0);
+    TAKE(q_unit, float, n_word_lanes);
+    TAKE(gain, float, n_word_lanes);
     TAKE(stage, uint8_t, avx2_stage_bytes(spec, AVX2_BLOCK_MAX));
 #undef TAKE
     return at;
@@ -95,36 +111,19 @@ static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec,
 size_t oct__attn_many_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
     many_scratch counted;
-    return lay_out(&counted, NULL, spec, n_vectors); /* fewer vectors never take more */
+    return lay_out(&counted, NULL, spec, n_vectors, false); /* fewer vectors never take more */
+}
+
+size_t oct__attn_many_scratch__avx2word(const oct_kv_spec *spec, uint32_t n_vectors)
+{
+    many_scratch counted;
+    return lay_out(&counted, NULL, spec, n_vectors, true);
 }
 
 static uint32_t lane_vector(const oct__attn_tile *tile, uint32_t lane)
 {
     const uint32_t last = tile->n_rows * tile->n_heads - 1;
     return lane < last ? lane : last;
-}
-
-/* Eight registers as the rows of a square, turned into its columns. */
-AVX2_INLINE void transpose8(__m256 *x)
-{
-    __m256 pairs[8], fours[8];
-    AVX2_UNROLL
-    for (uint32_t i = 0; i < 8; i += 2) {
-        pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
-        pairs[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
-    }
-    AVX2_UNROLL
-    for (uint32_t i = 0; i < 8; i += 4) {
-        fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-        fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
-        fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-        fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
-    }
-    AVX2_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        x[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
-        x[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
-    }
 }
 
 static void transpose_q(const oct__attn_tile *tile, many_scratch *x)
@@ -138,12 +137,44 @@ static void transpose_q(const oct__attn_tile *tile, many_scratch *x)
             for (uint32_t l = 0; l < 8; l++) {
                 y[l] = _mm256_load_ps(tile->q + lane_vector(tile, lane + l) * tile->q_stride + d);
             }
-            transpose8(y);
+            avx2_transpose8(y);
             for (uint32_t i = 0; i < 8; i++) {
                 _mm256_store_ps(to + (size_t)(d + i) * lanes, y[i]);
             }
         }
     }
+}
+
+/* q in integers, where they can stand for it, as prepare_words of attn_decode_avx2.c. */
+static void prepare_words(const oct__attn_tile *tile, many_scratch *x)
+{
+    const uint32_t dim = tile->kv->spec.dim_k, stride = (uint32_t)avx2_word_stride(dim);
+    _Alignas(32) int16_t rows[8][512];
+    float most = 0;
+    for (uint32_t lane = 0; lane < x->n_lanes; lane += 8) {
+        const uint32_t group = lane / AVX2_GROUP * AVX2_GROUP, lanes = x->n_lanes - group < AVX2_GROUP ? 8 : AVX2_GROUP;
+        int16_t *to = x->q_words + (size_t)group * dim + (size_t)2 * (lane - group);
+        for (uint32_t l = 0; l < 8; l++) {
+            const float *q = tile->q + lane_vector(tile, lane + l) * tile->q_stride;
+            const float largest = avx2_word_largest(q, stride);
+            if (!avx2_word_holds(largest)) {
+                return;
+            }
+            x->q_unit[lane + l] = avx2_word_q(rows[l], q, dim, largest);
+            most = largest > most ? largest : most;
+        }
+        for (uint32_t d = 0; d < dim; d += 16) {
+            __m256 y[8];
+            for (uint32_t l = 0; l < 8; l++) {
+                y[l] = _mm256_castsi256_ps(_mm256_load_si256((const __m256i *)(const void *)(rows[l] + d)));
+            }
+            avx2_transpose8(y);
+            for (uint32_t i = 0; i < 8 && d + 2 * i < dim; i++) {
+                _mm256_store_si256((__m256i *)(void *)(to + (size_t)(d / 2 + i) * 2 * lanes), _mm256_castps_si256(y[i]));
+            }
+        }
+    }
+    x->word_scale_max = avx2_word_scale_max(most, tile->score_scale, dim);
 }
 
 /* ---- who sees what --------------------------------------------------------------------------------------------------------- */
@@ -282,14 +313,19 @@ static void clear_weights(many_scratch *x, uint32_t lane, uint32_t from, uint32_
     }
 }
 
-static void take_scores(const oct__attn_tile *tile, many_scratch *x, float factor, bool is_edge)
+static void take_scores(const oct__attn_tile *tile, many_scratch *x, float factor, bool is_edge, bool has_words)
 {
     const uint32_t dim = tile->kv->spec.dim_k;
     for (uint32_t g = 0; g < x->n_lanes; g += AVX2_GROUP) {
         const uint32_t lanes = x->n_lanes - g < AVX2_GROUP ? 8 : AVX2_GROUP;
         uint32_t from, to;
         lanes_range(x, g, g + lanes, &from, &to);
-        for (uint32_t j = from; j < to; j += AVX2_KEYS) {
+        for (uint32_t j = from; j < to && has_words; j += AVX2_KEYS) { /* all keys of a block, so that a pair begins at an even one */
+            const uint32_t n = to - j < AVX2_KEYS ? to - j : AVX2_KEYS;
+            avx2_word_lanes[lanes / 8 - 1][(n - 1) / 2](x->s + j * x->s_stride + g, x->s_stride, (const int16_t *)(const void *)x->k + j * x->k_word_stride, x->k_word_stride,
+                                                        x->q_words + (size_t)g * dim, x->q_unit + g, dim);
+        }
+        for (uint32_t j = from; j < to && !has_words; j += AVX2_KEYS) {
             const uint32_t n = to - j < AVX2_KEYS ? to - j : AVX2_KEYS;
             avx2_score_products[lanes / 8 - 1][n - 1](x->s + j * x->s_stride + g, x->s_stride, x->k + j * x->k_stride, x->k_stride,
                                                       x->q + (size_t)g * dim, dim);
@@ -311,7 +347,7 @@ static void take_scores(const oct__attn_tile *tile, many_scratch *x, float facto
     }
 }
 
-static void take_values(const oct__attn_tile *tile, many_scratch *x)
+static void take_values(const oct__attn_tile *tile, many_scratch *x, bool has_words)
 {
     const uint32_t dim = tile->kv->spec.dim_v, n_vectors = tile->n_rows * tile->n_heads;
     const uint32_t n_parts = (n_vectors + AVX2_VECTORS - 1) / AVX2_VECTORS;
@@ -322,7 +358,12 @@ static void take_values(const oct__attn_tile *tile, many_scratch *x)
             const uint32_t next = (uint32_t)((uint64_t)n_vectors * (part + 1) / n_parts);
             uint32_t from, to;
             lanes_range(x, i, next, &from, &to);
-            if (from < to) {
+            if (from < to && has_words) {
+                avx2_word_sums[n_dims - 1][next - i - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->keep + i, x->gain + i,
+                                                         x->p_words + from / 2 * x->p_stride + 2 * (size_t)i, x->p_stride,
+                                                         (const int16_t *)(const void *)x->v + from / 2 * x->v_word_stride + 2 * (size_t)d, x->v_word_stride,
+                                                         (to + 1) / 2 - from / 2);
+            } else if (from < to) {
                 avx2_value_products[n_dims - 1][next - i - 1](tile->o + i * tile->o_stride + d, tile->o_stride, x->keep + i,
                                                               x->s + from * x->s_stride + i, x->s_stride, x->v + from * x->v_stride + d,
                                                               x->v_stride, to - from);
@@ -336,15 +377,27 @@ static void take_block(const oct__attn_tile *tile, many_scratch *x)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const avx2_block *b = &x->block;
-    const bool is_edge = !avx2_all_see(tile, b->first, b->first + b->n);
+    const bool is_edge = !avx2_all_see(tile, b->first, b->first + b->n), has_words = !is_edge && avx2_word_fits(spec, x->word_scale_max, b); /* at edges unseen keys' scales would have a say */
     find_ranges(tile, x);
-    decoders[spec->k.dtype](x->k, x->k_stride, b->k, b->n, spec->dim_k);
-    take_scores(tile, x, tile->score_scale * avx2_unit(spec->k.dtype), is_edge);
+    if (has_words) {
+        avx2_word_decode_k((int16_t *)(void *)x->k, x->k_word_stride, b->k, b->n, spec->dim_k);
+    } else {
+        decoders[spec->k.dtype](x->k, x->k_stride, b->k, b->n, spec->dim_k);
+    }
+    take_scores(tile, x, tile->score_scale * avx2_unit(spec->k.dtype), is_edge, has_words);
+    if (x->in_words && spec->v.dtype == OCT_DTYPE_I8) {
+        avx2_word_decode_v((int16_t *)(void *)x->v, x->v_word_stride, b->v, b->n, spec->dim_v);
+        for (uint32_t lane = 0; lane < x->n_lanes; lane += 8) {
+            avx2_word_weigh_lanes(x->p_words + (size_t)2 * lane, x->p_stride, x->s + lane, x->s_stride, b->n, x->gain + lane);
+        }
+        take_values(tile, x, true);
+        return;
+    }
     decoders[spec->v.dtype](x->v, x->v_stride, b->v, b->n, spec->dim_v);
     if (is_edge) {
         set_odd_rows_aside(x, spec->dim_v);
     }
-    take_values(tile, x);
+    take_values(tile, x, false);
     if (is_edge) {
         add_odd_rows(tile, x);
     }
@@ -352,7 +405,7 @@ static void take_block(const oct__attn_tile *tile, many_scratch *x)
 
 /* ---- the tile -------------------------------------------------------------------------------------------------------------- */
 
-void oct__attn_many__avx2(const oct__attn_tile *tile)
+static void attend(const oct__attn_tile *tile, bool in_words)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
     const uint32_t n_vectors = tile->n_rows * tile->n_heads, block = block_keys(n_vectors);
@@ -360,7 +413,7 @@ void oct__attn_many__avx2(const oct__attn_tile *tile)
     many_scratch *x = tile->scratch;
     int64_t key0, key1;
 
-    lay_out(x, tile->scratch, spec, n_vectors);
+    lay_out(x, tile->scratch, spec, n_vectors, in_words);
     transpose_q(tile, x);
     for (uint32_t lane = 0; lane < x->n_lanes; lane++) {
         x->m[lane] = -INFINITY;
@@ -370,6 +423,10 @@ void oct__attn_many__avx2(const oct__attn_tile *tile)
         memset(tile->o + i * tile->o_stride, 0, spec->dim_v * sizeof(float));
     }
     avx2_tile_range(tile, &key0, &key1);
+    x->word_scale_max = 0;
+    if (in_words && spec->k.dtype == OCT_DTYPE_I8 && key1 - key0 >= block) {
+        prepare_words(tile, x);
+    }
     for (int64_t first = key0; first < key1;) {
         const int64_t next = (first / block + 1) * block, end = next < key1 ? next : key1;
         avx2_block_point(&x->block, tile, first, (uint32_t)(end - first), block, x->stage);
@@ -387,7 +444,17 @@ void oct__attn_many__avx2(const oct__attn_tile *tile)
     }
 }
 
-/* ---- the row --------------------------------------------------------------------------------------------------------------- */
+void oct__attn_many__avx2(const oct__attn_tile *tile)
+{
+    attend(tile, false);
+}
+
+void oct__attn_many__avx2word(const oct__attn_tile *tile)
+{
+    attend(tile, true);
+}
+
+/* ---- the rows -------------------------------------------------------------------------------------------------------------- */
 
 size_t oct__attn_extend_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vectors)
 {
@@ -397,4 +464,14 @@ size_t oct__attn_extend_scratch__avx2(const oct_kv_spec *spec, uint32_t n_vector
 void oct__attn_extend__avx2(const oct__attn_tile *tile)
 {
     oct__attn_decode__avx2(tile);
+}
+
+size_t oct__attn_extend_scratch__avx2word(const oct_kv_spec *spec, uint32_t n_vectors)
+{
+    return oct__attn_decode_scratch__avx2word(spec, n_vectors);
+}
+
+void oct__attn_extend__avx2word(const oct__attn_tile *tile)
+{
+    oct__attn_decode__avx2word(tile);
 }

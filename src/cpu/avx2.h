@@ -15,12 +15,15 @@ oct__attn_fn oct__attn_decode__avx2word;
 oct__attn_scratch_fn oct__attn_decode_scratch__avx2word;
 oct__attn_fn oct__attn_extend__avx2;
 oct__attn_scratch_fn oct__attn_extend_scratch__avx2;
+oct__attn_fn oct__attn_extend__avx2word;
+oct__attn_scratch_fn oct__attn_extend_scratch__avx2word;
 
 /* The two ways through a tile, each complete for any tile it is given; the rows take the one that fits the number of vectors.
- * few: fastest up to OCT__AVX2_FEW vectors; elements are decoded in registers, dims lie in the lanes; avx2word: i8 in integers. attn_decode_avx2.c.
- * many: any number; keys are decoded once into scratch, vectors (scores) and dims (values) lie in the lanes. attn_extend_avx2.c. */
+ * few: fastest up to OCT__AVX2_FEW vectors; elements are decoded in registers, dims lie in the lanes. attn_decode_avx2.c.
+ * many: any number; keys are decoded once into scratch, vectors (scores) and dims (values) lie in the lanes. attn_extend_avx2.c.
+ * Each again for avx2word, where i8 is multiplied in integers. */
 #define OCT__AVX2_FEW 24u
-oct__attn_fn oct__attn_few__avx2, oct__attn_few__avx2word, oct__attn_many__avx2;
-oct__attn_scratch_fn oct__attn_few_scratch__avx2, oct__attn_few_scratch__avx2word, oct__attn_many_scratch__avx2;
+oct__attn_fn oct__attn_few__avx2, oct__attn_few__avx2word, oct__attn_many__avx2, oct__attn_many__avx2word;
+oct__attn_scratch_fn oct__attn_few_scratch__avx2, oct__attn_few_scratch__avx2word, oct__attn_many_scratch__avx2, oct__attn_many_scratch__avx2word;
 
 #endif

@@ -9,6 +9,29 @@
 #define AVX2_KEYS    6u  /* keys of a score product: 12 accumulators, and 3 registers left for 2 of q and one broadcast */
 #define AVX2_VECTORS 6u  /* vectors of a value product, likewise */
 
+/* Eight registers as the rows of a square, turned into its columns. */
+AVX2_INLINE void avx2_transpose8(__m256 *x)
+{
+    __m256 pairs[8], fours[8];
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < 8; i += 2) {
+        pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        pairs[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < 8; i += 4) {
+        fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+        fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+        fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+        fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+    }
+    AVX2_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        x[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+    }
+}
+
 /* s[key][lane] for n_keys keys and n_lanes x 8 lanes. q: [dim][lanes]. */
 AVX2_INLINE void avx2_score_product(float *s, size_t s_stride, const float *k, size_t k_stride, const float *q, uint32_t dim,
                                     const uint32_t n_keys, const uint32_t n_lanes)

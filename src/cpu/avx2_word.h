@@ -1,4 +1,4 @@
-/* avx2_word.h: owns the two products of attn_decode.avx2word, attention of few vectors by AVX2 over i8 pages in integers: vpmaddwd takes 16 products of words and sums them in
+/* avx2_word.h: owns the two products of the row avx2word, attention of few vectors by AVX2 over i8 pages in integers: vpmaddwd takes 16 products of words and sums them in
  * pairs, beside vpaddd, where f32 takes two FMAs and has to convert as many registers again. As avx512_word.h, which says what is lost:
  *   scores   q in 16 bits against its largest element; K's bytes become words, one instruction for 16
  *   values   pairs of keys; weights in 15 bits against a block's largest, V's dynamic scale in them
@@ -57,11 +57,28 @@ static inline float avx2_word_q(int16_t *to, const float *q, uint32_t dim, float
     return largest / AVX2_Q_MAX;
 }
 
+/* Whether integers can stand for a q of this largest element: finite, and far from both ends of f32's range. */
+static inline bool avx2_word_holds(float largest) { return largest == 0 || (largest > 0x1p-60f && largest < 0x1p60f); }
+
 /* What a dynamic K scale of a block may be at most for scores of such q, whose largest element is `most`; without dynamic scales it is 1 that must not
  * exceed it. 0: integers can't stand for q, or only in more than 16 bits. */
 static inline float avx2_word_scale_max(float most, float score_scale, uint32_t dim)
 {
     return AVX2_SCORE_ERROR / (127 * fabsf(score_scale) * (most / AVX2_Q_MAX) * sqrtf((float)dim / 12));
+}
+
+/* Whether the scores of all of a block's keys may be integers. A row that sees few keys has nothing over which errors would average, so at edges, and in tiles of
+ * less than a block, scores are f32. */
+static inline bool avx2_word_fits(const oct_kv_spec *spec, float scale_max, const avx2_block *b)
+{
+    if (spec->k.scale_mode != OCT_SCALE_TOKEN_HEAD) {
+        return scale_max >= 1.0f;
+    }
+    bool fits = scale_max > 0;
+    for (uint32_t j = 0; j < b->n; j++) {
+        fits &= b->k_scale[j] <= scale_max; /* not a NaN */
+    }
+    return fits;
 }
 
 /* ---- scores ------------------------------------------------------------------------------------------------------------------ */

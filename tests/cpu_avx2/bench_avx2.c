@@ -2,7 +2,7 @@
  * One thread on its own CPU clock, so that other programs on the machine disturb little; each round of a case also measures the FMA peak,
  * and the fraction is the median over rounds of the two rates' ratio.
  *   bench_avx2 [decode|hot|extend|write|write_hot|all] [rounds] [vectors of an extend tile]
- *   bench_avx2 one rounds format group dim kv_len q_len */
+ *   bench_avx2 one rounds format group dim kv_len q_len      (i8: in f32, then in words) */
 #define _GNU_SOURCE
 #include <immintrin.h>
 #include <time.h>
@@ -369,6 +369,10 @@ int main(int argc, char **argv)
         const bool is_cold = kv_len > 2048 && q_len == 1;
         attention("one", &(shape){ OCT_LAYOUT_HND, is_cold ? 8 : 1, group, dim, 16, dtype, dtype, kv_len, q_len }, oct__attn_extend__avx2,
                   oct__attn_extend_scratch__avx2, extend_vectors, is_cold);
+        if (dtype == OCT_DTYPE_I8) {
+            attention("words", &(shape){ OCT_LAYOUT_HND, is_cold ? 8 : 1, group, dim, 16, dtype, dtype, kv_len, q_len }, oct__attn_extend__avx2word,
+                      oct__attn_extend_scratch__avx2word, extend_vectors, is_cold);
+        }
         return 0;
     }
     if (argc > 3) {

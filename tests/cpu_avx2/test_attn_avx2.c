@@ -232,6 +232,7 @@ static const way ways[] = {
     { "decode", oct__attn_decode__avx2, oct__attn_decode_scratch__avx2, 16, false },
     { "extend", oct__attn_extend__avx2, oct__attn_extend_scratch__avx2, 64, false },
     { "few, words", oct__attn_few__avx2word, oct__attn_few_scratch__avx2word, OCT__AVX2_FEW, true },
+    { "many, words", oct__attn_many__avx2word, oct__attn_many_scratch__avx2word, 130, true },
     { "decode, words", oct__attn_decode__avx2word, oct__attn_decode_scratch__avx2word, 64, true },
 };
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };

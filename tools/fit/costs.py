@@ -29,7 +29,7 @@ WAY = ["mac", "again", "exp", "block", "stage", "float8", "i8", "half", "f32", "
 FEATURES = FIRST + ["few_" + f for f in WAY] + ["many_" + f for f in WAY]
 AT = {name: i for i, name in enumerate(FEATURES)}
 # Rows that are another but for some numbers; and where each row's numbers stand among all that are fitted.
-LIKE = {"avx2word": ("avx2", [AT["few_" + f] for f in ("mac", "exp", "block", "float8", "i8", "value")])}
+LIKE = {"avx2word": ("avx2", [AT[w + f] for w in ("few_", "many_") for f in ("mac", "exp", "block", "float8", "i8", "value")])}
 PLACES = np.arange(len(NAMES) * len(FEATURES)).reshape(len(NAMES), -1)
 for name_, (like_, own_) in LIKE.items():
     kept_ = PLACES[NAMES.index(name_), own_].copy()
@@ -232,13 +232,10 @@ def rows_of_table():
     """Each row's numbers as src/cpu/variants.def has them; what it has as 0 is as good as none."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../src/cpu/variants.def"), encoding="utf-8") as file:
         text = file.read().replace("\\\n", " ")
-    of = dict(re.findall(r"#define (\w+_COST(?:_OF)?)(?:\(\.\.\.\))? +(.*)", text))
+    of = dict(re.findall(r"#define (\w+)_COST +(.*)", text))
     found = {}
     for k in NAMES:
-        cost = of[k.upper() + "_COST"]
-        call = re.fullmatch(r"(\w+)_OF\((.*)\)", cost)
-        cost = of[call[1] + "_OF"].replace("__VA_ARGS__", call[2]) if call else cost
-        numbers = [float(n) for n in re.findall(r"(?<![\w.])\d[\d.e+-]*", cost.replace("NO_WAY", "WAY(" + ", ".join(["0"] * len(WAY)) + ")"))]
+        numbers = [float(n) for n in re.findall(r"(?<![\w.])\d[\d.e+-]*", of[k.upper()].replace("NO_WAY", "WAY(" + ", ".join(["0"] * len(WAY)) + ")"))]
         found[k] = np.maximum(numbers[:len(FIRST)] + numbers[len(FIRST) + len(KERNELS[k]):], 1e-3)
     return found
 
