@@ -335,6 +335,12 @@ def test_a_layer_without_v_is_no_finding(evaluate, tmp_path):
     assert [finding for finding in inside["findings"] if finding["part"] in ("attention", "V") and finding["layer"] == 1] == []
 
 
+@pytest.mark.parametrize("n", [0, 2, 9])
+def test_so_many_caches_are_taken_layer_by_layer(evaluate, tiny, n):
+    inside = json.loads(evaluate("-m", tiny, "--tasks", "inside", "--no-floor", "--tokens", "64", "--quick", "--kv-cache-dtype", "e4m3,i8", "--sensitivity", n, "-o", "json").out)["passes"][0]["inside"]
+    assert [s["format"] for s in inside["sensitivities"]] == [1, 2][:n] and all(len(s["alone"]) == 3 for s in inside["sensitivities"]) and inside["n_findings_more"] == 0
+
+
 def test_names_of_files_are_no_markup(evaluate, tiny, tmp_path):
     text = tmp_path / "<b>_a_[x](y)\u202e&amp;.txt"
     text.write_text(TEXT)

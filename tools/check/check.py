@@ -152,7 +152,7 @@ def main():
     tally = Tally()
     begin = time.monotonic()
 
-    set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"]]
+    set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"], ["tools/setup/tasks.sh"]]
     if not fast:
         set_up.append(["tools/setup/zig.sh"])
     ready = all(run(tally, "setup/" + os.path.basename(command[0]), command, quiet=False) for command in set_up)
