@@ -34,8 +34,9 @@ def _format(path, name) -> _octavo.KVFormat:
 
 def _name(form: _octavo.KVFormat) -> str:
     """As files have it."""
-    suffix = {"none": "", "tensor": ":tensor", "layer": ":layer", "layer_head": ":head", "channel": ":channel",
-              "token_head": ":token32" if form == _octavo.KVFormat(form.dtype, form.scale, rotated=form.rotated, scale_dtype="f32") else ":token"}[form.scale]
+    suffix = {"none": "", "tensor": ":tensor", "layer": ":layer", "layer_head": ":head", "channel": ":channel", "token_head": ":token"}[form.scale]
+    if suffix == ":token" and form == _octavo.KVFormat(form.dtype, form.scale, rotated=form.rotated, scale_dtype="f32"):
+        suffix = ":token32"
     return form.dtype + suffix + ("+rot" if form.rotated else "")
 
 
