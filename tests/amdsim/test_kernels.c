@@ -402,8 +402,8 @@ static void missing_waits(void **state)
     static const waited where[] = {
         { "kv_write", 1, 0, 0, 0, 0, 0, 16 }, { "plan_step", 0, 0, 8, 128, 0, 0, 16 }, { "attn_finish", 0, 0, 8, 128, 0, 0, 16 },
         { "attn_decode_8", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_4", 0, 0, 4, 128, 0, 0, 4 }, { "attn_decode_16", 0, 0, 16, 128, 0, 0, 4 },
-        { "attn_extend", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_v4_4", 0, 0, 4, 128, 0, 2, 4 }, { "attn_decode_v4_8", 0, 0, 8, 128, 0, 2, 4 },
-        { "attn_extend_v4", 0, 0, 8, 128, 0, 2, 4 }, { "kv_write_v4", 1, 0, 0, 0, 0, 2, 4 }, { "attn_decode_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 }, { "attn_extend_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 },
+        { "attn_extend", 0, 0, 8, 128, 0, 0, 16 }, { "attn_decode_v4_4", 0, 0, 4, 128, 0, 2, 8 }, { "attn_decode_v4_8", 0, 0, 8, 128, 0, 2, 8 },
+        { "attn_extend_v4", 0, 0, 8, 128, 0, 2, 16 }, { "kv_write_v4", 1, 0, 0, 0, 0, 2, 16 }, { "attn_decode_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 }, { "attn_extend_mma_8_8_128", 0, 1, 8, 128, 0, 0, 16 },
         { "attn_decode_mma_8_8_256", 0, 1, 8, 256, 0, 0, 4 }, { "attn_decode_mma_8_16_128", 0, 1, 8, 128, 0, 1, 4 },
         { "attn_decode_mma_16_8_128", 0, 1, 8, 128, 1, 0, 4 }, { "attn_decode_mma_16_16_128", 0, 1, 8, 128, 1, 1, 4 },
         { "attn_decode_mma_8_16_256", 0, 1, 8, 256, 0, 1, 4 }, { "attn_decode_mma_16_8_256", 0, 1, 8, 256, 1, 0, 4 },
