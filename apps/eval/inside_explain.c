@@ -9,6 +9,9 @@
 /* A mistake explains results when it leaves so small a share of their error. */
 #define EXPLAINED 0.25
 
+/* As many heads as say what it is: a model whose every head is wrong is not looked at for minutes. */
+enum { HEADS_LOOKED_AT = 8 };
+
 /* What a kernel with a mistake would see: keys first .. end, page `page` of them left out, as zeros, or read as page `other`; K times `factor`, V times `gain`, with
  * the query of head `head` and K and V of `group`. */
 typedef enum page_fault { PAGE_RIGHT, PAGE_LEFT_OUT, PAGE_OF_ZEROS, PAGE_OF_ANOTHER } page_fault;
@@ -26,7 +29,8 @@ static const mistake none = { .factor = 1, .gain = 1, .head = OWN_HEAD, .group =
 typedef struct evidence {
     const eval_probe *p;
     uint32_t layer, page_tokens;
-    uint32_t n_heads, *heads;       /* query heads that don't fit */
+    uint32_t n_heads, *heads;       /* query heads that don't fit, the first of n_wrong */
+    uint32_t n_wrong;
     double *weights, *result;       /* [n_tokens], [dim] */
     double right;                   /* the error of what the kernel should have seen, over all rows and heads here */
 } evidence;
@@ -218,8 +222,8 @@ static bool explain_swapped(const evidence *e, bool by_head, char *text, size_t 
             length += (size_t)snprintf(text + length, size - length, by_head ? "%s query head %u has the result of head %u" : "%s query head %u reads K and V of KV head %u", i > 0 ? "," : "", e->heads[i], found);
         }
     }
-    if (e->n_heads > 4) {
-        (void)snprintf(text + length, size - length, ", and so do %u more", e->n_heads - 4);
+    if (e->n_wrong > 4) {
+        (void)snprintf(text + length, size - length, "; %u more don't fit", e->n_wrong - 4);
     }
     return true;
 }
@@ -263,7 +267,7 @@ static bool is_of_all(const evidence *e, const mistake *m)
 
 bool eval_probe_explain(const eval_probe *p, uint32_t layer, uint32_t page_tokens, uint32_t *heads, uint32_t n_heads, eval_finding *f)
 {
-    evidence e = { .p = p, .layer = layer, .page_tokens = page_tokens, .heads = heads, .n_heads = n_heads };
+    evidence e = { .p = p, .layer = layer, .page_tokens = page_tokens, .heads = heads, .n_heads = n_heads < HEADS_LOOKED_AT ? n_heads : HEADS_LOOKED_AT, .n_wrong = n_heads };
     e.weights = malloc(((size_t)p->n_tokens + 1) * sizeof(*e.weights));
     e.result = malloc(p->info->head_dim * sizeof(*e.result));
     bool found = false;
