@@ -24,7 +24,7 @@ def long_context(models):
 def made(evaluate, long_context, tmp_path_factory):
     """The made tasks' items by task, and the result of a run."""
     file = tmp_path_factory.mktemp("made") / "items.jsonl"
-    result = json.loads(evaluate("-m", long_context, "--tasks", ",".join(MADE), "--lengths", "600,1000", "--kv-cache-dtype", "e4m3", "-o", "json", "--save-items", file).out)
+    result = json.loads(evaluate("-m", long_context, "--tasks", ",".join(MADE), "--lengths", "600,900", "--kv-cache-dtype", "e4m3", "-o", "json", "--save-items", file).out)
     asked = {name: [] for name in MADE}
     for line in file.read_text(encoding="utf-8").splitlines():
         item = json.loads(line)
@@ -71,7 +71,7 @@ def test_lists_and_tables_hold_their_answers(made):
 @pytest.mark.parametrize("task", MADE)
 def test_recited_answers_are_the_likeliest_tokens(made, logits_of, long_context, task):
     for name, answers in zip(("f16", "e4m3"), made[1][task]["answers"]):
-        check_recited(made[0][task], answers, logits_of, long_context, name)
+        check_recited(made[0][task][::2], answers[::2], logits_of, long_context, name)
 
 
 # ---- statistics from answers -----------------------------------------------------------------------------------------------------------------
@@ -172,17 +172,17 @@ def test_real_items(evaluate, logits_of, models, root, tmp_path):
         pytest.skip("octavo eval on real items: they are not there (tools/setup/tasks.sh)")
     model = tiny_gguf.write(models / "wide.gguf", context=2048)
     file = tmp_path / "items.jsonl"
-    result = json.loads(evaluate("-m", model, "--tasks", "hellaswag,truthfulqa,gsm8k", "--data", folder, "--items", "100", "--gsm8k-items", "100", "--gsm8k-tokens", "1", "--kv-cache-dtype", "f16",
+    result = json.loads(evaluate("-m", model, "--tasks", "hellaswag,truthfulqa,gsm8k", "--data", folder, "--items", "40", "--gsm8k-items", "10", "--gsm8k-tokens", "1", "--kv-cache-dtype", "f16",
                                  "--save-items", file, "-o", "json").out)
     asked = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    assert len(asked) == 300 and all(task["n_done"] == [100] for task in result["passes"][0]["tasks"])
+    assert len(asked) == 90 and [task["n_done"] for task in result["passes"][0]["tasks"]] == [[40], [40], [10]]
     with open(os.path.join(folder, "hellaswag.jsonl"), encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
 
     def clean(text):
         text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))
         return text.replace("  ", " ")
-    for row, item in zip(rows, asked):
+    for row, item in zip(rows[:40], asked):
         assert item["context"]["text"] == clean(f"{row['activity_label']}: {row['ctx']}") and item["right"] == row["expected_index"]
         assert [choice["text"] for choice in item["choices"]] == [" " + clean(ending) for ending in row["endings"]]
         assert [choice["characters"] for choice in item["choices"]] == [len(clean(ending)) for ending in row["endings"]]
@@ -191,7 +191,7 @@ def test_real_items(evaluate, logits_of, models, root, tmp_path):
 
 
 def test_every_table_has_every_cache(evaluate, long_context):
-    names = "f32 bf16 e4m3 e4m3:layer e4m3:head e4m3:channel e4m3:token e5m2 e5m2:token i8 i8:channel i8+rot/i8 i8+rot/i8+rot i8+rot/e4m3 i8+rot/e4m3:layer i8+rot/e4m3:token f16/e4m3 f16/i8 i8+rot/f16".split()
+    names = "f32 bf16 e4m3 e4m3:layer e4m3:head e4m3:channel e4m3:token e5m2 e5m2:token i8 i8:channel i8+rot/i8 i8+rot/e4m3 f16/e4m3 f16/i8 i8+rot/f16".split()
     page = evaluate("-m", long_context, "--tasks", "tokens,needle", "--tokens", "64", "--chunk", "64", "--lengths", "500,506", "--no-floor", "--kv-cache-dtype", ",".join(names)).out
     tables = [[[cell.strip().replace("\\", "") for cell in line.strip("|").split("|")] for line in table.strip().split("\n")] for table in re.findall(r"(?:^\|.*\n)+", page, re.M)]
     labels = [row[0] for row in tables[0][2:]]
