@@ -7,8 +7,9 @@
  * that saturates rounds to it.
  *
  * A quotient is rounded to f32 before it is rounded to its code. Dividing 16 takes 6 cycles; a product with the reciprocal is at most three units away,
- * so where no product of 64 comes that close to where codes change, its codes are the quotient's; else the 64 are divided. Of a bf16 two more fused
- * operations make the product the quotient: with all 2^30 pairs of mantissas they did. */
+ * so where no product of 64 comes that close to where codes change, its codes are the quotient's; else the 64 are divided. Of bf16 a scale says by itself
+ * whether any could come that close to an end of e4m3 or e5m2; where one could, and for i8, two more fused operations make the product the quotient: with
+ * all 2^30 pairs of mantissas they did. */
 #ifndef OCT_CPU_AVX512_ENCODE_H
 #define OCT_CPU_AVX512_ENCODE_H
 
@@ -102,7 +103,7 @@ AVX512_INLINE __m512i avx512_fit64(const __m512 x[4], const __m512i *raw, __m512
         avx512_halves(_mm512_castps_si512(x[2 * i]), _mm512_castps_si512(x[2 * i + 1]), in_pairs, &words[i], &rest[i]);
         words[i] = _mm512_or_si512(words[i], _mm512_min_epu16(rest[i], _mm512_set1_epi16(1)));
     }
-    return avx512_mini64(words, raw != NULL ? raw : words, base, dtype);
+    return avx512_mini64(words, raw != NULL ? raw : words, base, dtype, false);
 }
 
 /* The same of quotients of 64 bf16, whose words give the signs: a zero's is lost on the way. Quotients that underflow round to zero anyhow. */
@@ -116,6 +117,29 @@ AVX512_INLINE __m512i avx512_divide64_bf16(const __m512i raw[2], const avx512_by
         y[i] = by->is_plain ? _mm512_fmadd_ps(_mm512_fnmadd_ps(product, by->scale, x), by->reciprocal, product) : _mm512_div_ps(x, by->scale);
     }
     return avx512_fit64(y, raw, avx512_mini_base(dtype, 0), dtype, true);
+}
+
+/* Whether no bf16 over the scale lies within three units of an end of codes, so that products with the reciprocal have the quotients' codes. The ends of
+ * e4m3 and of e5m2 are numbers of five bits; times the scale they are no closer to a bf16 than eight units. */
+AVX512_INLINE bool avx512_is_far_bf16(const avx512_by *by)
+{
+    const __m512 ends = _mm512_setr_ps(1.0f, 1.0625f, 1.125f, 1.1875f, 1.25f, 1.3125f, 1.375f, 1.4375f, 1.5f, 1.5625f, 1.625f, 1.6875f, 1.75f, 1.8125f,
+                                       1.875f, 1.9375f);
+    const __m512i at = _mm512_castps_si512(_mm512_mul_ps(by->scale, ends));
+    return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(17), _mm512_and_si512(_mm512_add_epi32(at, _mm512_set1_epi32(8)), _mm512_set1_epi32(0xFFFF))) == 0;
+}
+
+/* Codes of 64 bf16 over such a scale. */
+AVX512_INLINE __m512i avx512_far64_bf16(const __m512i raw[2], const avx512_by *by, const uint32_t dtype)
+{
+    __m512i words[2];
+    AVX512_UNROLL for (uint32_t i = 0; i < 2; i++)
+    {
+        const __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(raw[i], 16)), by->reciprocal);
+        const __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(raw[i], _mm512_set1_epi32((int32_t)0xFFFF0000))), by->reciprocal);
+        words[i] = _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(_mm512_castps_si512(even), 16), _mm512_castps_si512(odd));
+    }
+    return avx512_mini64(words, raw, avx512_mini_base(dtype, 0), dtype, true);
 }
 
 /* Codes of 64 elements over a scale, of which none saturates. in_pairs: as for avx512_fit64. */
@@ -139,9 +163,7 @@ AVX512_INLINE __m512i avx512_divide64(const __m512 x[4], const avx512_by *by, co
             if (dtype == OCT_DTYPE_I8) {
                 return _mm512_permutex2var_epi8(words[0], _mm512_load_si512(avx512_even_bytes), words[1]);
             }
-            words[0] = _mm512_or_si512(words[0], _mm512_set1_epi16(1)); /* the lower half is not zero */
-            words[1] = _mm512_or_si512(words[1], _mm512_set1_epi16(1));
-            return avx512_mini64(words, words, avx512_mini_base(dtype, 0), dtype);
+            return avx512_mini64(words, words, avx512_mini_base(dtype, 0), dtype, true); /* the lower half is not zero */
         }
     }
     AVX512_UNROLL for (uint32_t i = 0; i < 4; i++)

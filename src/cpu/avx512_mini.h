@@ -6,7 +6,7 @@
  * apart; these are looked up whole. A scale that is a power of two is an exponent taken from the base.
  *
  * Ladder, 64 elements from bf16: in f32, by adding the power of two whose last place is the code's, 58 instructions; words with a variable shift for
- * subnormals 33; this 19, of which six are shuffles. Elements/ns are in avx512_through.h.
+ * subnormals 33; this 19, of which six are shuffles, and 16 where no word can be an end of codes. Elements/ns are in avx512_through.h.
  *
  * Threads: pure. */
 #ifndef OCT_CPU_AVX512_MINI_H
@@ -37,6 +37,16 @@
 static const _Alignas(64) uint8_t avx512_mini_round[2][64] = { { AVX512_64(AVX512_ROUND_2, 0) }, { AVX512_64(AVX512_ROUND_3, 0) } };
 static const _Alignas(64) uint8_t avx512_mini_low[2][64] = { { AVX512_64(AVX512_LOW_2, 0) }, { AVX512_64(AVX512_LOW_3, 0) } };
 
+/* The same where no word lies at an end, since it stands for numbers between it and the next, and the base is a range lower. */
+#define AVX512_BETWEEN_ROUND(c, M) (uint8_t)((AVX512_MINI_REST(c, M) >> (AVX512_MINI_DROP(M) - 1)) - AVX512_MINI_LESS(M) - 1)
+#define AVX512_BETWEEN_LOW(c, M)   (uint8_t)((c) == 0 ? 0 : AVX512_MINI_LOW((((c) - 1) & 31) | 32, M))
+#define AVX512_BETWEEN_ROUND_3(c)  AVX512_BETWEEN_ROUND(c, 3)
+#define AVX512_BETWEEN_ROUND_2(c)  AVX512_BETWEEN_ROUND(c, 2)
+#define AVX512_BETWEEN_LOW_3(c)    AVX512_BETWEEN_LOW(c, 3)
+#define AVX512_BETWEEN_LOW_2(c)    AVX512_BETWEEN_LOW(c, 2)
+static const _Alignas(64) uint8_t avx512_between_round[2][64] = { { AVX512_64(AVX512_BETWEEN_ROUND_2, 0) }, { AVX512_64(AVX512_BETWEEN_ROUND_3, 0) } };
+static const _Alignas(64) uint8_t avx512_between_low[2][64] = { { AVX512_64(AVX512_BETWEEN_LOW_2, 0) }, { AVX512_64(AVX512_BETWEEN_LOW_3, 0) } };
+
 /* Bytes 0, 2, 4 … of two registers, and words. */
 #define AVX512_EVEN(c) (2 * (c))
 static const _Alignas(64) uint8_t avx512_even_bytes[64] = { AVX512_64(AVX512_EVEN, 0) };
@@ -52,20 +62,22 @@ AVX512_INLINE __m512i avx512_mini_base(uint32_t dtype, int32_t exponent)
     return _mm512_set1_epi16((int16_t)((127 - bias - man + exponent) << 7));
 }
 
-/* Codes of 64 words in order, of finite numbers that don't saturate, for others any; their signs are those of `signed_words`. */
-AVX512_INLINE __m512i avx512_mini64(const __m512i words[2], const __m512i signed_words[2], __m512i base, const uint32_t dtype)
+/* Codes of 64 words in order, of finite numbers that don't saturate, for others any; their signs are those of `signed_words`. is_between: of numbers
+ * strictly between words and the next, none of which lies at an end of codes. */
+AVX512_INLINE __m512i avx512_mini64(const __m512i words[2], const __m512i signed_words[2], __m512i base, const uint32_t dtype, const bool is_between)
 {
-    const int32_t man = dtype == OCT_DTYPE_E5M2 ? 2 : 3;
+    const int32_t man = dtype == OCT_DTYPE_E5M2 ? 2 : 3, t = man - 2;
     const __m512i even = _mm512_load_si512(avx512_even_bytes), odd = _mm512_or_si512(even, _mm512_set1_epi8(1));
     const __m512i abs = _mm512_set1_epi16(0x7FFF);
+    base = is_between ? _mm512_sub_epi16(base, _mm512_set1_epi16((int16_t)(128 >> man))) : base;
     const __m512i a = _mm512_subs_epu16(_mm512_and_si512(words[0], abs), base), b = _mm512_subs_epu16(_mm512_and_si512(words[1], abs), base);
     const __m512i range = _mm512_permutex2var_epi8(_mm512_srli_epi16(a, (uint32_t)(7 - man)), even, _mm512_srli_epi16(b, (uint32_t)(7 - man)));
     const __m512i rest = _mm512_permutex2var_epi8(a, even, b), signs = _mm512_permutex2var_epi8(signed_words[0], odd, signed_words[1]);
-    const __mmask64 is_small = _mm512_cmplt_epu8_mask(range, _mm512_set1_epi8((char)AVX512_MINI_SMALL(man)));
-    const __mmask64 is_above = _mm512_test_epi8_mask(rest, _mm512_set1_epi8((char)((1 << (7 - man)) - 1)));
-    const __m512i low = _mm512_mask_add_epi8(range, is_above, range, _mm512_set1_epi8(32));
-    __m512i codes = _mm512_add_epi8(range, _mm512_permutexvar_epi8(rest, _mm512_load_si512(avx512_mini_round[man - 2])));
-    codes = _mm512_mask_permutexvar_epi8(codes, is_small, low, _mm512_load_si512(avx512_mini_low[man - 2]));
+    const __mmask64 is_small = _mm512_cmplt_epu8_mask(range, _mm512_set1_epi8((char)(AVX512_MINI_SMALL(man) + is_between)));
+    const __mmask64 is_above = is_between ? 0 : _mm512_test_epi8_mask(rest, _mm512_set1_epi8((char)((1 << (7 - man)) - 1)));
+    const __m512i low = is_between ? range : _mm512_mask_add_epi8(range, is_above, range, _mm512_set1_epi8(32));
+    __m512i codes = _mm512_add_epi8(range, _mm512_permutexvar_epi8(rest, _mm512_load_si512(is_between ? avx512_between_round[t] : avx512_mini_round[t])));
+    codes = _mm512_mask_permutexvar_epi8(codes, is_small, low, _mm512_load_si512(is_between ? avx512_between_low[t] : avx512_mini_low[t]));
     const __m512i with_signs = _mm512_ternarylogic_epi32(codes, signs, _mm512_set1_epi8((char)0x80), 0xF8); /* a | (b & c) */
     return dtype == OCT_DTYPE_E4M3FNUZ ? _mm512_mask_mov_epi8(codes, _mm512_test_epi8_mask(codes, codes), with_signs) : with_signs;
 }

@@ -4,17 +4,22 @@
  * Ladder, 8 heads of dim 128 in NHD pages, one Zen 4 thread at 3.7 GHz that copies at 46 GB/s, elements/ns (GB/s read and written):
  *   bf16 to e4m3, scale 1   f32 in L1 4.9; in registers 5.3; all heads as one vector 5.6 (16.7); codes from words (avx512_mini.h) 11.0; the largest
  *                           magnitude by itself, not reloaded in a register, 12.8 (38.5: 84 % of copying)
- *   with a layer scale      3.9; 4.5 (13.5) dividing; 6.2 (18.5) by the reciprocal, mended (avx512_encode.h). A scale of 2^n is as fast as 1
+ *   with a layer scale      3.9; 4.5 (13.5) dividing; 6.2 (18.5) by the reciprocal, mended (avx512_encode.h); by tables of the scale (avx512_mini_scaled.h)
+ *                           10.6 (32), with these in registers 11.9 (36), a token's heads handed over without scales by head 12.7 (38: 72 to 76 % of copying
+ *                           in turns; scale 1 so too 13.7). A scale of 2^n is as fast as 1. By head 5.1, and 8.7 by tables
+ *   dynamic scales          4.9 (14.6) mended; 5.8 (17.3) by products alone where no bf16 over the scale can come close to an end of codes
+ *                           (avx512_is_far_bf16), which 45 instructions for 64 become 29 by. Tried: constants loaded, not made (gcc's tuning) 5 % more; what
+ *                           waits are a token's maxima, on their way through memory to its scales (14 %), and their own pass (15 %)
  *   to i8, dynamic scales   4.8 (14.3) dividing; by five products, all bits right, 4.0; by the reciprocal and the heads of a token in one call 7.1 (21)
  *   bf16 to bf16            5.9 by way of f32; 12.0 to 13.3 as they are
  *   f32 to e4m3             5.7 (28.6); 7.0 (35), which is what memory gives
- * What is left of a layer scale is a chain of 45 cycles for 64 elements, of which a core's schedulers hold two and a half.
+ * A call makes tables from 4,096 elements a scale on; up to there it is what it was.
  *
  * Threads: pure but for the bytes written. */
 #ifndef OCT_CPU_AVX512_THROUGH_H
 #define OCT_CPU_AVX512_THROUGH_H
 
-#include "cpu/avx512_encode.h"
+#include "cpu/avx512_mini_scaled.h"
 
 /* The largest of magnitudes, given as the bits of what they came in: words of bf16 or f16, or f32. */
 AVX512_INLINE float avx512_largest_word(__m512i words, const avx512_kind kind)
@@ -50,8 +55,9 @@ AVX512_INLINE bool avx512_is_shift(float scale, uint32_t dtype)
     return scale == 1.0f || (avx512_is_mini(dtype) && (oct__f32_to_bits(scale) & 0x7FFFFF) == 0 && scale > 0x1p-100f && scale < 0x1p100f);
 }
 
-/* What happens to elements on their way: shifted scales; scales, which are divided by; these, and the largest magnitudes are known. */
-typedef enum avx512_way { AVX512_SHIFT, AVX512_DIVIDE, AVX512_DIVIDE_KNOWN, AVX512_WAYS } avx512_way;
+/* What happens to elements on their way: shifted scales; scales, which are divided by; these, and the largest magnitudes are known; scales with tables, of
+ * bf16 to e4m3 and e5m2. */
+typedef enum avx512_way { AVX512_SHIFT, AVX512_DIVIDE, AVX512_DIVIDE_KNOWN, AVX512_LOOK_UP, AVX512_WAYS } avx512_way;
 
 /* n vectors on both ends, and a scale for each. */
 typedef struct avx512_heads {
@@ -61,6 +67,8 @@ typedef struct avx512_heads {
     uint32_t n, dim;           /* a multiple of 64 */
     const float *scale;
     const float *reciprocal; /* avx512_reciprocals, or NULL where they may not serve */
+    const avx512_mini_scaled *scaled; /* AVX512_LOOK_UP: tables of the scales, or of the one that all share */
+    bool is_shared;
     float *largest;          /* where they go, before the division */
     bool is_streamed;        /* all of `to` is 64-byte aligned */
 } avx512_heads;
@@ -79,6 +87,8 @@ AVX512_INLINE float avx512_through(const avx512_heads *h, uint32_t head, const a
                          (kind == AVX512_F32 && dtype == OCT_DTYPE_F32);
     const avx512_by by = { _mm512_set1_ps(scale), _mm512_set1_ps(h->reciprocal != NULL ? h->reciprocal[head] : 0.0f), h->reciprocal != NULL };
     const __m512i base = is_mini && !is_scaled ? avx512_mini_base(dtype, (int32_t)(oct__f32_to_bits(scale) >> 23) - 127) : _mm512_setzero_si512();
+    const bool is_far = is_words && is_mini && is_scaled && by.is_plain && avx512_is_far_bf16(&by);
+    const avx512_mini_scaled scaled = way == AVX512_LOOK_UP ? h->scaled[h->is_shared ? 0 : head] : (avx512_mini_scaled){ 0 };
     __m512i largest = _mm512_setzero_si512();
     for (uint32_t d = 0; d < dim; d += 64, src += 64 * size, to += 64 * to_size) {
         __m512i raw[4], out[4];
@@ -100,8 +110,12 @@ AVX512_INLINE float avx512_through(const avx512_heads *h, uint32_t head, const a
             const avx512_chunk chunk = { .at = src };
             y[i] = avx512_piece(&chunk, i, kind);
         }
-        if (is_words) {
-            out[0] = is_scaled ? avx512_divide64_bf16(raw, &by, dtype) : avx512_mini64(raw, raw, base, dtype);
+        if (way == AVX512_LOOK_UP) {
+            out[0] = avx512_mini_scaled64(raw, &scaled, dtype);
+        } else if (is_words) {
+            out[0] = !is_scaled ? avx512_mini64(raw, raw, base, dtype, false)
+                     : is_far   ? avx512_far64_bf16(raw, &by, dtype)
+                                : avx512_divide64_bf16(raw, &by, dtype);
         } else if (!is_copy) {
             switch (to_size) {
             case 1:

@@ -39,6 +39,7 @@
 /* A call that writes at least this much of K or V writes past the caches: a store that first fetches its line costs a third of the rate,
  * more than attention loses by reading the keys from DRAM once. */
 #define STREAM_BYTES  (INT64_C(512) << 10)
+#define SHARE_LEAST   4096 /* elements that share a scale, from which on tables for it pay */
 #define DEFAULT_MXCSR 0x1F80u /* nearest even, no flush-to-zero, no denormals-are-zero, all exceptions masked */
 
 /* Floats from vector to vector in buffers: whole registers. */
@@ -205,20 +206,35 @@ static encode_heads_fn *const heads_encoders[OCT_DTYPE_I8 + 1][2] = { ENCODE_HEA
 #define THROUGH(format)              THROUGH_AS(F32, format, SHIFT) THROUGH_AS(F16, format, SHIFT) THROUGH_AS(BF16, format, SHIFT)
 #define THROUGH_SCALED_AS(kind, format) THROUGH_AS(kind, format, DIVIDE) THROUGH_AS(kind, format, DIVIDE_KNOWN)
 #define THROUGH_SCALED(format)       THROUGH(format) THROUGH_SCALED_AS(F32, format) THROUGH_SCALED_AS(F16, format) THROUGH_SCALED_AS(BF16, format)
+#define THROUGH_MINI(format)         THROUGH_SCALED(format) THROUGH_AS(BF16, format, LOOK_UP)
 THROUGH(F32)
 THROUGH(F16)
 THROUGH(BF16)
-THROUGH_SCALED(E4M3FN)
-THROUGH_SCALED(E4M3FNUZ)
-THROUGH_SCALED(E5M2)
+THROUGH_MINI(E4M3FN)
+THROUGH_MINI(E4M3FNUZ)
+THROUGH_MINI(E5M2)
 THROUGH_SCALED(I8)
+
+typedef void make_tables_fn(avx512_mini_scaled *to, float scale);
+#define MAKE_TABLES(format) \
+    static void make_tables_##format(avx512_mini_scaled *to, float scale) { avx512_mini_scaled_make(to, scale, OCT_DTYPE_##format); }
+MAKE_TABLES(E4M3FN)
+MAKE_TABLES(E4M3FNUZ)
+MAKE_TABLES(E5M2)
+static make_tables_fn *const make_tables[] = {
+    [OCT_DTYPE_E4M3FN] = make_tables_E4M3FN,
+    [OCT_DTYPE_E4M3FNUZ] = make_tables_E4M3FNUZ,
+    [OCT_DTYPE_E5M2] = make_tables_E5M2,
+};
 
 /* [source: f32, f16, bf16][way] */
 #define THROUGHS(format)           [OCT_DTYPE_##format] = { { through_F32_##format##_SHIFT }, { through_F16_##format##_SHIFT }, { through_BF16_##format##_SHIFT } }
-#define THROUGHS_OF(kind, format)  { through_##kind##_##format##_SHIFT, through_##kind##_##format##_DIVIDE, through_##kind##_##format##_DIVIDE_KNOWN }
-#define THROUGHS_SCALED(format)    [OCT_DTYPE_##format] = { THROUGHS_OF(F32, format), THROUGHS_OF(F16, format), THROUGHS_OF(BF16, format) }
+#define THROUGHS_OF(kind, format)  through_##kind##_##format##_SHIFT, through_##kind##_##format##_DIVIDE, through_##kind##_##format##_DIVIDE_KNOWN
+#define THROUGHS_SCALED(format)    [OCT_DTYPE_##format] = { { THROUGHS_OF(F32, format) }, { THROUGHS_OF(F16, format) }, { THROUGHS_OF(BF16, format) } }
+#define THROUGHS_MINI(format)      [OCT_DTYPE_##format] = { { THROUGHS_OF(F32, format) }, { THROUGHS_OF(F16, format) }, \
+                                                            { THROUGHS_OF(BF16, format), through_BF16_##format##_LOOK_UP } }
 static through_fn *const throughs[][3][AVX512_WAYS] = {
-    THROUGHS(F32), THROUGHS(F16), THROUGHS(BF16), THROUGHS_SCALED(E4M3FN), THROUGHS_SCALED(E4M3FNUZ), THROUGHS_SCALED(E5M2), THROUGHS_SCALED(I8),
+    THROUGHS(F32), THROUGHS(F16), THROUGHS(BF16), THROUGHS_MINI(E4M3FN), THROUGHS_MINI(E4M3FNUZ), THROUGHS_MINI(E5M2), THROUGHS_SCALED(I8),
 };
 
 static uint32_t source_index(uint32_t dtype)
@@ -238,6 +254,11 @@ typedef struct target {
     through_fn *const *through; /* by the way; NULL where vectors are turned, rotated, scattered or divided by channel first, or have
                                  * no whole chunks of 64 */
     largest_fn *source_largest;
+    const avx512_mini_scaled *scaled; /* tables of the scale, or of each head's; NULL: none were made */
+    bool is_one; /* heads that lie side by side on both ends and share a scale are as good as one long vector, with these: */
+    bool is_one_plain;
+    avx512_way one_way;
+    float one_scale, one_reciprocal;
     rotate_fn *rotate; /* from the source */
     rotate_heads_fn *rotate_heads; /* where rotated vectors go from the source to bytes in whole chunks of 64; NULL: another way */
     encode_heads_fn *encode_heads;
@@ -282,8 +303,40 @@ static target target_of(const oct_kv_write_args *args, const oct_kv_layer *layer
         t.encode_heads = heads_encoders[format->dtype][args->src_dtype == OCT_DTYPE_BF16];
     }
     const int64_t row_bytes = (int64_t)t.dim * t.size;
+    if (t.through != NULL && t.scale_mode != OCT_SCALE_LAYER_HEAD && t.scale_mode != OCT_SCALE_TOKEN_HEAD) {
+        __m512 reciprocals;
+        t.is_one = (is_k ? args->k_head_stride : args->v_head_stride) == t.dim && (is_k ? layer->k_head_stride : layer->v_head_stride) == t.dim;
+        t.one_scale = t.scale_mode == OCT_SCALE_NONE ? 1.0f : t.scale[0];
+        t.one_way = avx512_is_shift(t.one_scale, t.dtype) ? AVX512_SHIFT : AVX512_DIVIDE;
+        t.is_one_plain = avx512_reciprocals(_mm512_set1_ps(t.one_scale), 1, &reciprocals);
+        t.one_reciprocal = _mm512_cvtss_f32(reciprocals);
+    }
     t.is_streamed = !t.is_v5d && row_bytes % LINE_BYTES == 0 && n_tokens * layer->spec.heads * row_bytes >= STREAM_BYTES;
     return t;
+}
+
+/* Makes tables for the target's scales, in `to`, where they serve and n_tokens are enough of them. */
+static void look_up(target *t, avx512_mini_scaled to[HEADS], const oct_kv_write_args *args, int64_t n_tokens)
+{
+    const uint32_t heads = args->layer->spec.heads, n = t->scale_mode == OCT_SCALE_LAYER_HEAD ? heads : 1;
+    if (t->through == NULL || args->src_dtype != OCT_DTYPE_BF16 || !avx512_is_mini(t->dtype) || n > HEADS || n_tokens * heads * t->dim < (int64_t)n * SHARE_LEAST ||
+        (t->scale_mode != OCT_SCALE_TENSOR && t->scale_mode != OCT_SCALE_LAYER && t->scale_mode != OCT_SCALE_LAYER_HEAD)) {
+        return;
+    }
+    bool is_shift = true;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!avx512_is_scalable(t->scale[i])) {
+            return;
+        }
+        is_shift = is_shift && avx512_is_shift(t->scale[i], t->dtype);
+    }
+    for (uint32_t i = 0; i < n && !is_shift; i++) {
+        make_tables[t->dtype](&to[i], t->scale[i]);
+    }
+    if (!is_shift) {
+        t->scaled = to;
+        t->one_way = AVX512_LOOK_UP;
+    }
 }
 
 /* A token's slot in a destination; page < 0: none. */
@@ -500,7 +553,30 @@ static void bring_vectors(work *w, bool is_k, int64_t token, uint32_t head0, flo
 }
 
 /* K or V of up to HEADS heads from head0 on, from the source to a place without a stop. False when one of them is not finite or saturates; then
- * they have to go the long way. */
+ * they have to go the long way. This where heads are as good as one. */
+static bool write_one(const work *w, const target *t, place at, int64_t token, uint32_t head0, oct_kv_counts *counts)
+{
+    const oct_kv_write_args *args = w->args;
+    const int64_t token_stride = t->is_k ? args->k_token_stride : args->v_token_stride;
+    const uint8_t *const src = (const uint8_t *)(t->is_k ? args->k : args->v) + (token * token_stride + (int64_t)head0 * t->dim) * (int64_t)w->src_size;
+    uint8_t *const to = t->base + index_of(t, at, head0) * t->size;
+    const uint32_t n = args->layer->spec.heads - head0 < HEADS ? args->layer->spec.heads - head0 : HEADS;
+    float largest = 0.0f;
+    const avx512_heads all = { .to = to, .src = src, .n = 1, .dim = n * t->dim, .scale = &t->one_scale, .reciprocal = t->is_one_plain ? &t->one_reciprocal : NULL,
+                               .scaled = t->scaled, .is_shared = true, .largest = &largest, .is_streamed = t->is_streamed && (uintptr_t)to % LINE_BYTES == 0 };
+    t->through[t->one_way](&all);
+    /* Infinity and NaN are above every limit. */
+    if (oct__f32_to_bits(largest / t->one_scale) >= t->saturates_from || oct__f32_to_bits(largest) >= OCT__F32_INF_BITS) {
+        return false;
+    }
+    if (counts != NULL) {
+        counts->amax = largest > counts->amax ? largest : counts->amax;
+        counts->n_values += (uint64_t)n * t->dim;
+    }
+    return true;
+}
+
+/* This where they are not. */
 static bool write_through(const work *w, const target *t, place at, int64_t token, uint32_t head0, oct_kv_counts *counts)
 {
     const oct_kv_write_args *args = w->args;
@@ -539,31 +615,18 @@ static bool write_through(const work *w, const target *t, place at, int64_t toke
         break;
     }
     _mm512_store_ps(scale, scales);
-    /* Heads that lie side by side on both ends and share a scale are as good as one long vector. */
-    const bool is_one = t->scale_mode != OCT_SCALE_LAYER_HEAD && t->scale_mode != OCT_SCALE_TOKEN_HEAD && head_stride == t->dim &&
-                        to_step == (int64_t)t->dim * t->size;
     avx512_way way = t->scale_mode == OCT_SCALE_TOKEN_HEAD ? AVX512_DIVIDE_KNOWN : AVX512_SHIFT;
-    for (uint32_t i = 0; i < (is_one ? 1 : v.n) && way == AVX512_SHIFT; i++) {
-        way = avx512_is_shift(scale[i], t->dtype) ? AVX512_SHIFT : AVX512_DIVIDE;
+    for (uint32_t i = 0; i < v.n && way == AVX512_SHIFT; i++) {
+        way = avx512_is_shift(scale[i], t->dtype) ? AVX512_SHIFT : t->scaled != NULL ? AVX512_LOOK_UP : AVX512_DIVIDE;
     }
     __m512 reciprocals;
     const bool is_plain = avx512_reciprocals(scales, v.n, &reciprocals);
     _mm512_store_ps(reciprocal, reciprocals);
-    const avx512_heads all = { to, src, to_step, src_step, is_one ? 1 : v.n, is_one ? v.n * t->dim : t->dim, scale, is_plain ? reciprocal : NULL, v.largest,
+    const avx512_heads all = { to, src, to_step, src_step, v.n, t->dim, scale, is_plain ? reciprocal : NULL, t->scaled,
+                               t->scale_mode != OCT_SCALE_LAYER_HEAD, v.largest,
                                t->is_streamed && (((uintptr_t)to | (uintptr_t)to_step) % LINE_BYTES) == 0 };
     t->through[way](&all);
-    /* Division keeps order, so the largest quotient says whether any saturates; infinity and NaN are above every limit. One number is not worth
-     * the wait until a register can be loaded from where it was stored. */
-    if (is_one) {
-        if (oct__f32_to_bits(v.largest[0] / scale[0]) >= t->saturates_from || oct__f32_to_bits(v.largest[0]) >= OCT__F32_INF_BITS) {
-            return false;
-        }
-        if (counts != NULL) {
-            counts->amax = v.largest[0] > counts->amax ? v.largest[0] : counts->amax;
-            counts->n_values += (uint64_t)v.n * t->dim;
-        }
-        return true;
-    }
+    /* Division keeps order, so the largest quotient says whether any saturates; infinity and NaN are above every limit. */
     const __m512i quotients = _mm512_castps_si512(_mm512_div_ps(_mm512_load_ps(v.largest), scales));
     if (_mm512_cmpgt_epi32_mask(quotients, _mm512_set1_epi32((int32_t)(t->saturates_from - 1))) != 0 ||
         _mm512_cmpgt_epi32_mask(_mm512_load_si512(v.largest), infinity) != 0) {
@@ -628,7 +691,7 @@ static bool write_rotated(const work *w, const target *t, place at, int64_t toke
 /* The same by whichever way is open. *v: what bring_vectors made of them, once it was needed (v->n > 0). False when one is not finite. */
 static bool write_heads(work *w, const target *t, place at, int64_t token, uint32_t head0, float *buffer, vectors *v, oct_kv_counts *counts)
 {
-    if (at.page < 0 || (t->through != NULL && write_through(w, t, at, token, head0, counts)) ||
+    if (at.page < 0 || (t->through != NULL && (t->is_one ? write_one : write_through)(w, t, at, token, head0, counts)) ||
         (t->rotate_heads != NULL && write_rotated(w, t, at, token, head0, counts))) {
         return true;
     }
@@ -670,9 +733,14 @@ static __attribute__((noinline)) void write_tokens(const oct_kv_write_args *args
         .v = target_of(args, args->layer, false, token1 - token0),
         .src_size = oct__dtype_size_bytes(args->src_dtype),
     };
+    avx512_mini_scaled tables[4][HEADS]; /* filled where they serve */
+    look_up(&w.k, tables[0], args, token1 - token0);
+    look_up(&w.v, tables[1], args, token1 - token0);
     if (args->layer_window != NULL) {
         w.k_window = target_of(args, args->layer_window, true, token1 - token0);
         w.v_window = target_of(args, args->layer_window, false, token1 - token0);
+        look_up(&w.k_window, tables[2], args, token1 - token0);
+        look_up(&w.v_window, tables[3], args, token1 - token0);
     }
     if (args->rope != NULL) {
         oct__rope_prepare(&w.rope, args->rope);

@@ -272,20 +272,31 @@ static void test_large(void **state)
     }
 }
 
-/* Every bf16 in both, then every one in K and f32 at and beside it in V, over scales whose quotients lie at the ends of codes. */
+/* A scale of some kinds: any number; one whose quotients of bf16 lie at ends of codes, or beside them. */
+static float scale_of_some_kind(uint64_t *seed)
+{
+    const float near = (float)(17 + rig_below(seed, 239)) / (float)(1 + rig_below(seed, 31));
+    const uint32_t bits = 0x3F800000 | (rig_below(seed, 1u << 23) & (rig_below(seed, 2) ? 0x7FE000u : 0x7FFFFFu));
+    const float scale = rig_below(seed, 2) ? near : oct__f32_of_bits(bits);
+    return ldexpf(scale, (int)rig_below(seed, 24) - 16);
+}
+
+/* Every bf16 in both, then every one in K and f32 at and beside it in V, over scales whose quotients lie at the ends of codes, and others; in one call,
+ * which makes tables of the scale, and in some too small for that. */
 static void test_every_word(void **state)
 {
     (void)state;
     enum { TOKENS = 1024, DIM = 64 };
     static const uint32_t formats[] = { OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FNUZ, OCT_DTYPE_E5M2 }, beside[] = { 0, 1, 2, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF };
-    static const float scales[] = { 1.0f, 0x1p-7f, 0x1p9f, 1.0f / 60, 3.0f, 0.037f, 0x1p-66f, 0x1.8p59f };
+    static const float scales[] = { 1.0f, 0x1p-7f, 0x1p9f, 1.0f / 60, 3.0f, 0.037f, 0x1p-66f, 0x1.8p59f, 0x1.8p-99f, 0x1.2p99f };
+    enum { GIVEN = 3 * sizeof(scales) / sizeof(scales[0]), ROUNDS = GIVEN + 30 };
     uint64_t seed = 1;
     uint16_t *const k = rig_alloc(TOKENS * DIM * sizeof(*k));
     float *const v = rig_alloc(TOKENS * DIM * sizeof(*v)), *const k_f32 = rig_alloc(TOKENS * DIM * sizeof(*k_f32));
     int32_t slots[TOKENS];
-    for (size_t round = 0; round < 3 * sizeof(scales) / sizeof(scales[0]); round += MACHINE_STEP(1) > 1 ? 5 : 1) {
+    for (size_t round = 0; round < ROUNDS; round += MACHINE_STEP(1) > 1 ? 5 : 1) {
         const uint32_t format = formats[round % 3];
-        const float scale = scales[round / 3];
+        const float scale = round < GIVEN ? scales[round / 3] : scale_of_some_kind(&seed);
         oct_kv_spec spec = { .struct_size = sizeof(spec), .heads = 1, .dim_k = DIM, .dim_v = DIM, .page_size = 16, .layout = OCT_LAYOUT_HND,
                              .k = { format, OCT_SCALE_LAYER, 0, 0 }, .v = { format, OCT_SCALE_LAYER, 0, 0 } };
         pair p;
@@ -301,14 +312,18 @@ static void test_every_word(void **state)
             oct_kv_write_args args = { .struct_size = sizeof(args), .slots = slots, .n_tokens = TOKENS, .src_dtype = from_f32 ? OCT_DTYPE_F32 : OCT_DTYPE_BF16,
                                        .k = from_f32 ? (const void *)k_f32 : k, .v = from_f32 ? (const void *)v : k, .k_token_stride = DIM,
                                        .k_head_stride = DIM, .v_token_stride = DIM, .v_head_stride = DIM };
-            oct_kv_counts counts[4] = { 0 };
-            args.layer = &p.scalar.kv;
-            oct__kv_write__scalar(&args, 0, TOKENS, &counts[0], &counts[1]);
-            args.layer = &p.avx512.kv;
-            oct__kv_write__avx512(&args, 0, TOKENS, &counts[2], &counts[3]);
-            if (difference(&p) != NULL || memcmp(counts, counts + 2, 2 * sizeof(counts[0])) != 0) {
-                fail_msg("%s differ: %s, scale %g, from %s", difference(&p) ? difference(&p) : "counts", oct__dtype_name(format), (double)scale,
-                         from_f32 ? "f32" : "bf16");
+            for (int by_pieces = 0; by_pieces < 2; by_pieces++) { /* calls too small for tables */
+                oct_kv_counts counts[4] = { 0 };
+                args.layer = &p.scalar.kv;
+                oct__kv_write__scalar(&args, 0, TOKENS, &counts[0], &counts[1]);
+                args.layer = &p.avx512.kv;
+                for (int t = 0; t < TOKENS; t += by_pieces ? 32 : TOKENS) {
+                    oct__kv_write__avx512(&args, t, t + (by_pieces ? 32 : TOKENS), &counts[2], &counts[3]);
+                }
+                if (difference(&p) != NULL || memcmp(counts, counts + 2, 2 * sizeof(counts[0])) != 0) {
+                    fail_msg("%s differ: %s, scale %a, from %s%s", difference(&p) ? difference(&p) : "counts", oct__dtype_name(format), (double)scale,
+                             from_f32 ? "f32" : "bf16", by_pieces ? ", by pieces" : "");
+                }
             }
         }
         pair_free(&p);
@@ -318,12 +333,60 @@ static void test_every_word(void **state)
     free(k_f32);
 }
 
+/* Words up to a largest one of any mantissa, over dynamic scales, over a scale a head and over one for heads that lie apart, as one for such as lie side
+ * by side. */
+static void test_every_word_by_head(void **state)
+{
+    (void)state;
+    enum { TOKENS = 256, HEADS = 4, DIM = 64, N = TOKENS * HEADS * DIM };
+    static const uint32_t formats[] = { OCT_DTYPE_E4M3FN, OCT_DTYPE_E4M3FNUZ, OCT_DTYPE_E5M2 };
+    uint64_t seed = 3;
+    uint16_t *const k = rig_alloc(N * sizeof(*k));
+    int32_t slots[TOKENS];
+    for (size_t round = 0; round < 48; round += MACHINE_STEP(1) > 1 ? 7 : 1) {
+        static const oct_kv_format ways[] = { { 0, OCT_SCALE_LAYER_HEAD, 0, 0 },
+                                              { 0, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F16, 0 },
+                                              { 0, OCT_SCALE_LAYER, 0, 0 },
+                                              { 0, OCT_SCALE_TOKEN_HEAD, OCT_DTYPE_F32, 0 } };
+        oct_kv_format format = ways[round % 4];
+        format.dtype = formats[round / 4 % 3];
+        oct_kv_spec spec = { .struct_size = sizeof(spec), .heads = HEADS, .dim_k = DIM, .dim_v = DIM, .page_size = 16,
+                             .layout = round / 12 % 2 ? OCT_LAYOUT_NHD : OCT_LAYOUT_HND, .k = format, .v = format };
+        pair p;
+        pair_make(&p, &spec, TOKENS / 16, &seed);
+        for (uint32_t i = 0; i < HEADS; i++) {
+            p.scales[0][i] = scale_of_some_kind(&seed);
+            p.scales[1][i] = rig_below(&seed, 4) ? 0.5f * scale_of_some_kind(&seed) : 0.25f;
+        }
+        for (uint32_t head = 0; head < TOKENS * HEADS; head++) { /* multiples of 7 times a power of two among them, whose scales are short */
+            const uint32_t largest = 0x3C00 + rig_below(&seed, 0x300);
+            for (uint32_t d = 0; d < DIM; d++) {
+                k[head * DIM + d] = (uint16_t)((d == 0 ? largest : largest - rig_below(&seed, rig_below(&seed, 3) ? 0x200 : 0xC00)) | rig_below(&seed, 2) << 15);
+            }
+            slots[head / HEADS] = (int32_t)(head / HEADS);
+        }
+        oct_kv_write_args args = { .struct_size = sizeof(args), .slots = slots, .n_tokens = TOKENS, .src_dtype = OCT_DTYPE_BF16, .k = k, .v = k,
+                                   .k_token_stride = HEADS * DIM, .k_head_stride = DIM, .v_token_stride = HEADS * DIM, .v_head_stride = DIM };
+        oct_kv_counts counts[4] = { 0 };
+        args.layer = &p.scalar.kv;
+        oct__kv_write__scalar(&args, 0, TOKENS, &counts[0], &counts[1]);
+        args.layer = &p.avx512.kv;
+        oct__kv_write__avx512(&args, 0, TOKENS, &counts[2], &counts[3]);
+        if (difference(&p) != NULL || memcmp(counts, counts + 2, 2 * sizeof(counts[0])) != 0) {
+            fail_msg("%s differ: %s, mode %u, round %zu", difference(&p) ? difference(&p) : "counts", oct__dtype_name(format.dtype), format.scale_mode, round);
+        }
+        pair_free(&p);
+    }
+    free(k);
+}
+
 int main(void)
 {
     if (!machine_has(MACHINE_AVX512_VBMI)) {
         return 77;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_like_scalar_with_nan_and_infinity),
-                                        cmocka_unit_test(test_like_scalar_with_daz), cmocka_unit_test(test_large), cmocka_unit_test(test_every_word) };
+                                        cmocka_unit_test(test_like_scalar_with_daz), cmocka_unit_test(test_large), cmocka_unit_test(test_every_word),
+                                        cmocka_unit_test(test_every_word_by_head) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ static __m512bh bh(const uint8_t *at)
       _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtps_ph(ps(in[0]), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)))     \
     X(cvtne2ps_pbh, CALL_FLOATS, 0, { const __m512bh y = _mm512_cvtne2ps_pbh(ps(in[0]), ps(in[1])); memcpy(out, &y, 64); })      \
     X(dpbf16_ps, CALL_FLOATS, 1, put_ps(out, _mm512_dpbf16_ps(ps(in[0]), bh(in[1]), bh(in[2]))))                                  \
+    X(fnmadd_ps, CALL_FLOATS, 1, put_ps(out, _mm512_fnmadd_ps(ps(in[0]), ps(in[1]), ps(in[2]))))                                  \
     X(cvtps_epi32, CALL_FLOATS, 0, put(out, _mm512_cvtps_epi32(ps(in[0]))))                                                       \
     X(cvtepi32_ps, CALL_ANY, 0, put_ps(out, _mm512_cvtepi32_ps(si(in[0]))))                                                       \
     X(cvtepu16_epi32, CALL_ANY, 0, put(out, _mm512_cvtepu16_epi32(half(in[0]))))                                                  \

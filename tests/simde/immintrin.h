@@ -173,6 +173,19 @@ MODEL __m512 model_dpbf16_ps(__m512 sum, __m512bh a, __m512bh b)
 #undef _mm512_dpbf16_ps
 #define _mm512_dpbf16_ps model_dpbf16_ps
 
+/* SIMDe without FMA rounds twice, and what is left of a quotient is all in the second half of the product. */
+MODEL __m512 model_fnmadd_ps(__m512 a, __m512 b, __m512 c)
+{
+    const model_512 x = model_of_ps(a), y = model_of_ps(b);
+    model_512 to = model_of_ps(c);
+    for (int i = 0; i < 16; i++) {
+        to.f[i] = fmaf(-x.f[i], y.f[i], to.f[i]);
+    }
+    return to.ps;
+}
+#undef _mm512_fnmadd_ps
+#define _mm512_fnmadd_ps model_fnmadd_ps
+
 /* ---- conversions --------------------------------------------------------------------------------------------------------- */
 
 MODEL __m512i model_cvtps_epi32(__m512 x)
