@@ -100,7 +100,8 @@ static bool attend(const evidence *e, const mistake *m, uint32_t row, uint32_t h
     return sum > 0;
 }
 
-/* The error that is left with the mistake, given up once it is past `most`. One head: its place among the heads; -1: all of them. */
+/* The error that is left with the mistake, given up once it is past `most`. One head: its place among the heads; -1: all of them. A row where the mistake can't be (the last
+ * one has no next key) is attended rightly: what is wrong with it the mistake does not explain. */
 static double left_with(const evidence *e, const mistake *m, double most, int one)
 {
     const eval_probe *const p = e->p;
@@ -109,10 +110,11 @@ static double left_with(const evidence *e, const mistake *m, double most, int on
     for (uint32_t row = 0; row < p->n_rows_kept; row++) {
         for (uint32_t i = one >= 0 ? (uint32_t)one : 0; i < (one >= 0 ? (uint32_t)one + 1 : e->n_heads) && error < most; i++) {
             const float *const out = p->row_out + kept_row(p, e->layer, row, e->heads[i]);
-            if (!attend(e, m, row, e->heads[i])) {
-                continue;   /* the last row has no next key; others have */
+            if (attend(e, m, row, e->heads[i])) {
+                n++;
+            } else {
+                (void)attend(e, &none, row, e->heads[i]);
             }
-            n++;
             for (uint32_t d = 0; d < p->info->head_dim; d++) {
                 error += ((double)out[d] - e->result[d]) * ((double)out[d] - e->result[d]);
             }
@@ -181,6 +183,9 @@ static void try_gain(const evidence *e, mistake *best, double *least)
     }
 }
 
+/* Pairs of pages are as many as pages by pages: tried up to so many pages, a window of 1,024 tokens and 64 more in pages of 16. Of more (pages of one token) only lost ones. */
+enum { MOST_PAGES_PAIRED = 80 };
+
 static void try_pages(const evidence *e, mistake *best, double *least)
 {
     const uint32_t n_pages = (e->p->n_tokens - 1) / e->page_tokens + 1;
@@ -192,7 +197,7 @@ static void try_pages(const evidence *e, mistake *best, double *least)
         m.fault = PAGE_OF_ZEROS;
         attempt(e, &m, best, least);
         m.fault = PAGE_OF_ANOTHER;
-        for (m.other = 0; m.other < n_pages; m.other++) {
+        for (m.other = 0; m.other < n_pages && n_pages <= MOST_PAGES_PAIRED; m.other++) {
             if (m.other != page) {
                 attempt(e, &m, best, least);
             }
