@@ -2,6 +2,7 @@
 #include "apps/command.h"
 #include "apps/output.h"
 #include "engine/scales.h"
+#include "host/error.h"
 
 typedef struct export_options {
     const char *input, *output;
@@ -35,7 +36,13 @@ static int run(const app_command *command, int argc, char **argv)
     }
     oct_error error = OCT_ERROR_INIT;
     octe_scales scales = { 0 };
-    oct_status status = octe_scales_read(options.input, OCTE_SCALES_ALL_RANKS, &scales, &error);
+    oct_status status = OCT_OK;
+    if (app_output_is_same(options.input, options.output)) {
+        /* The finer numbers of the input would be lost. */
+        status = oct__error_set(&error, OCT_INVALID_ARGUMENT, "octavo export-scales", "--output '%s' would take the place of --kv-scales", options.output);
+    } else {
+        status = octe_scales_read(options.input, OCTE_SCALES_ALL_RANKS, &scales, &error);
+    }
     if (status == OCT_OK) {
         status = octe_scales_write_shared(&scales, options.n_ranks, options.output, &error);
     }
@@ -58,7 +65,8 @@ const app_command app_command_export_scales = {
     .name = "export-scales",
     .summary = "of a file of scales, what SGLang reads without octavo",
     .operands = "--kv-scales FILE.json -o FILE.json [flags]",
-    .notes = "A file whose numbers others would misread is refused: scales of rotated values, layers in formats of their own.",
+    .notes = "A file whose numbers others would misread is refused: scales of rotated values, layers in formats of their own. Of a file of several ranks each layer's "
+             "largest number is taken, for all ranks.",
     .flags = flags,
     .n_flags = sizeof(flags) / sizeof(flags[0]),
     .run = run,

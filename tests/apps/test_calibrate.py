@@ -95,6 +95,17 @@ def test_what_others_read(octavo, tiny, tmp_path, scales):
         bad.write_text(json.dumps(whole | {"octavo": whole["octavo"] | {"version": 2, "formats": {side: ["e4m3fn:layer"] * 3 for side in "kv"}} | {key: value}}))
         assert says in octavo("export-scales", "--kv-scales", bad, "-o", tmp_path / "none.json", check=1).err
     assert {path.name for path in tmp_path.iterdir()} == {"out.json", "bad.json"}
+    # The input stays, by whatever name it is to be overwritten.
+    (tmp_path / "again.json").symlink_to(scales)
+    for path in (scales, tmp_path / "again.json"):
+        assert "would take the place of --kv-scales" in octavo("export-scales", "--kv-scales", scales, "-o", path, check=2).err
+    assert json.loads(scales.read_text()) == whole
+    # Ranks of their own become one: the largest number of each layer.
+    ranks = tmp_path / "ranks.json"
+    numbers = [[0.5, 2.0, 1.0], [1.5, 0.25, 1.0]]
+    ranks.write_text(json.dumps({"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {str(r): {str(i): x for i, x in enumerate(row)} for r, row in enumerate(numbers)}}}))
+    octavo("export-scales", "--kv-scales", ranks, "-o", out, "--tp", "2")
+    assert json.loads(out.read_text())["kv_cache"]["scaling_factor"] == {r: {"0": 1.5, "1": 2.0, "2": 1.0} for r in "01"}
 
 
 def change(content, layer, value):
