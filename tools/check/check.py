@@ -46,8 +46,8 @@ class Tally:
         self.executed = kernels.Executed()
 
 
-def run(tally, name, command, quiet=True):
-    """One command into a log; its failure counts as one failed test. True when it went well."""
+def run(tally, name, command, quiet=True, optional=False):
+    """One command into a log; its failure counts as one failed test, of an optional one the caller says what it means. True when it went well."""
     log = os.path.join(LOGS, name.replace("/", "-") + ".log")
     begin = time.monotonic()
     with open(log, "w", encoding="utf-8") as out:
@@ -57,7 +57,7 @@ def run(tally, name, command, quiet=True):
             status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
     seconds = time.monotonic() - begin
     tally.stages.append((name, seconds))
-    if status != 0:
+    if status != 0 and not optional:
         tally.failed.append(name)
         with open(log, encoding="utf-8", errors="replace") as text:
             sys.stdout.writelines(text.readlines()[-60:])
@@ -152,10 +152,13 @@ def main():
     tally = Tally()
     begin = time.monotonic()
 
-    set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"], ["tools/setup/tasks.sh"]]
+    set_up = [["tools/setup/packages.sh"], ["tools/setup/venv.sh"], ["tools/setup/llama.sh"], ["tools/setup/models.sh", "smollm2", "gemma3"]]
     if not fast:
         set_up.append(["tools/setup/zig.sh"])
     ready = all(run(tally, "setup/" + os.path.basename(command[0]), command, quiet=False) for command in set_up)
+    # Real items are one test's, which says itself what it lacks: an index without them stops nothing.
+    if ready and not run(tally, "setup/tasks.sh", ["tools/setup/tasks.sh"], quiet=False, optional=True):
+        tally.skipped.append("setup/tasks.sh: the items of octavo eval's tasks could not be fetched; its test on real items has none, or those of before")
     if ready:
         print(f"setup: ready in {time.monotonic() - begin:.0f} s", flush=True)
         if not fast and NVCC:
