@@ -78,11 +78,12 @@ def check_recited(asked, answers, logits_of, model, name):
         n, target = len(item["context"]["tokens"]), numpy.array(item["choices"][0]["tokens"])
         own = log_softmax(rows)[n - 1:-1]
         at_target = own[numpy.arange(len(target)), target]
-        # A step of another shape may decide a near tie otherwise.
-        clear = abs(own.max(axis=1) - at_target) > 1e-4
-        is_top = own.argmax(axis=1) == target
+        others = own.copy()
+        others[numpy.arange(len(target)), target] = -numpy.inf
+        ahead = at_target - others.max(axis=1)
         assert answer["score"] == pytest.approx(at_target.sum(), rel=1e-4, abs=1e-3), (name, item["id"])
-        if clear[~is_top].any() or is_top.all():
-            assert answer["correct"] == is_top.all(), (name, item["id"])
+        # A step of another shape, or another CPU's kernels, may decide a near tie otherwise.
+        if (ahead < -1e-4).any() or (ahead > 1e-4).all():
+            assert answer["correct"] == (ahead > 0).all(), (name, item["id"])
         n_right += answer["correct"]
     return n_right
