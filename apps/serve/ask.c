@@ -170,6 +170,10 @@ static bool read_bias(const app_server *server, const json_t *root, app_ask *ask
     if (!json_is_object(map)) {
         return wrong(problem, "logit_bias", "an object of tokens and numbers");
     }
+    /* Each of up to 128 answers has its own copy, sorted while all connections wait. */
+    if (json_object_size(map) > APP_BIASES_MAX) {
+        return app_problem_set(problem, 400, "logit_bias", NULL, "'logit_bias' has %zu tokens; at most %d", json_object_size(map), APP_BIASES_MAX);
+    }
     ask->bias = malloc((json_object_size(map) + 1) * sizeof(*ask->bias));
     if (ask->bias == NULL) {
         return app_problem_set(problem, 503, NULL, NULL, "no memory for %zu biases", json_object_size(map));

@@ -98,14 +98,29 @@ static bool origin_fits(const char *origin, const char *host)
 }
 
 typedef struct counted {
-    uint32_t hosts, origins, lengths, codings;
+    uint32_t hosts, origins, lengths, codings, nameless;
 } counted;
+
+/* A name as RFC 9110 has it. What libmicrohttpd takes beyond that ("Content-Length " with a blank) it does not know by that name, and others may. */
+static bool is_name(const char *key)
+{
+    static const char marks[] = "!#$%&'*+-.^_`|~";
+    size_t n = 0;
+    for (; key[n] != '\0'; n++) {
+        const char c = key[n];
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr(marks, c) != NULL)) {
+            return false;
+        }
+    }
+    return n > 0;
+}
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key, const char *value)
 {
     counted *const n = context;
     (void)kind;
     (void)value;
+    n->nameless += !is_name(key);
     n->hosts += strcasecmp(key, MHD_HTTP_HEADER_HOST) == 0;
     n->origins += strcasecmp(key, MHD_HTTP_HEADER_ORIGIN) == 0;
     n->lengths += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
@@ -120,6 +135,11 @@ bool app_guard_length(const app_server *server, struct MHD_Connection *c, app_pr
     (void)MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &n);
     const char *const length = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *const coding = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    if (n.nameless > 0) {
+        (void)app_problem_set(problem, 400, NULL, NULL, "%u headers have names with blanks or other characters that no name may have", n.nameless);
+        problem->closes = true;
+        return false;
+    }
     if (n.lengths + n.codings > 1) {
         return app_problem_set(problem, 400, NULL, NULL, "a body must be announced once; there are %u headers Content-Length and %u Transfer-Encoding", n.lengths, n.codings);
     }

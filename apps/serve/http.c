@@ -110,7 +110,7 @@ void app_http_tend(app_http *http)
 
 /* ---- replies ------------------------------------------------------------------------------------------------------------ */
 
-static enum MHD_Result send_allowing(struct MHD_Connection *c, unsigned status, const char *type, const char *allow, char *text)
+static enum MHD_Result send_text_with(struct MHD_Connection *c, unsigned status, const char *type, const app_problem *problem, char *text)
 {
     if (text == NULL) {
         return MHD_NO;
@@ -125,8 +125,11 @@ static enum MHD_Result send_allowing(struct MHD_Connection *c, unsigned status, 
     /* The page is one file, asks this server alone and is nobody's frame. */
     (void)MHD_add_response_header(response, "Content-Security-Policy",
                                   "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
-    if (allow != NULL) {
-        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
+    if (problem != NULL && problem->allow != NULL) {
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, problem->allow);
+    }
+    if (problem != NULL && problem->closes) {
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     }
     if (status == MHD_HTTP_UNAUTHORIZED) {
         (void)MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
@@ -139,7 +142,7 @@ static enum MHD_Result send_allowing(struct MHD_Connection *c, unsigned status, 
     return result;
 }
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *type, char *text) { return send_allowing(c, status, type, NULL, text); }
+static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, const char *type, char *text) { return send_text_with(c, status, type, NULL, text); }
 
 static enum MHD_Result send_json(struct MHD_Connection *c, unsigned status, json_t *json)
 {
@@ -154,7 +157,7 @@ static enum MHD_Result send_problem(app_exchange *x, const app_problem *problem)
     json_t *const json = app_problem_json(problem);
     char *const text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    return send_allowing(x->connection, problem->status, "application/json", problem->allow, text);
+    return send_text_with(x->connection, problem->status, "application/json", problem, text);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------------------- */

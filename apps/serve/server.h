@@ -10,7 +10,7 @@
 #include "apps/arguments.h"
 #include "engine/serve/service.h"
 
-enum { APP_CHOICES_MAX = 32, APP_ANSWERS_MAX = 128 };   /* of a prompt, of a request */
+enum { APP_CHOICES_MAX = 32, APP_ANSWERS_MAX = 128, APP_BIASES_MAX = 1024 };   /* choices of a prompt, answers of a request, tokens of logit_bias */
 
 typedef struct app_server {
     octe_engine *engine;
@@ -43,6 +43,7 @@ typedef struct app_problem {
     unsigned status;                    /* of HTTP */
     const char *type, *param, *code;    /* static; param, code may be NULL */
     const char *allow;                  /* methods, of 405 */
+    bool closes;                        /* the connection: where the body ends is not known */
     char message[400];
 } app_problem;
 
@@ -55,7 +56,7 @@ json_t *app_problem_json(const app_problem *problem);
 
 /* Whether the key fits or, without one, the browser's page is ours and Host names this machine. version: of HTTP. False: *problem. */
 bool app_guard_check(const app_server *server, struct MHD_Connection *connection, const char *path, const char *version, app_problem *problem);
-/* Whether a body is announced in one way, which those before this server read alike, and not as too long. False: *problem. */
+/* Whether all headers have names and a body is announced in one way, which those before this server read alike, and not as too long. False: *problem, which closes the connection. */
 bool app_guard_length(const app_server *server, struct MHD_Connection *connection, app_problem *problem);
 bool app_guard_can_name(const char *text);   /* a host as requests name it, with or without a port */
 

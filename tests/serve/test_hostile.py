@@ -81,6 +81,9 @@ def test_what_a_body_may_become(server):
     assert status == 400 and reply["error"]["param"] == "stop" and "1025" in reply["error"]["message"], reply
     assert server.complete(["a"] * 128, max_tokens=1, stop=["ü" * 1024] * 16)["choices"]
     assert server.request("POST", COMPLETIONS, {"prompt": "a", "logit_bias": {"05": 1, "5": 1}})[0] == 400     # one token twice
+    # So are biases: counted before anything is made of them.
+    status, reply = server.request("POST", COMPLETIONS, {"prompt": ["a"] * 128, "max_tokens": 1, "logit_bias": {str(i): 1 for i in range(1025)}})
+    assert status == 400 and reply["error"]["param"] == "logit_bias" and "1025" in reply["error"]["message"], reply
 
 
 def test_bodies_announced_twice(server):
@@ -91,7 +94,10 @@ def test_bodies_announced_twice(server):
     for headers, rest, status in ((length + length, body, 400), (length + b"Content-Length: 5\r\n", body, 400), (length + b"Transfer-Encoding: chunked\r\n", chunked, 400),
                                   (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", chunked, 400), (b"Transfer-Encoding: gzip, chunked\r\n", chunked, 501),
                                   (b"Transfer-Encoding: identity\r\n", body, 501), (b"Content-Length: +34\r\n", body, 400), (b"Content-Length: 0x22\r\n", body, 400),
-                                  (b"Content-Length: %d\r\n" % (2**64 + len(body)), body, 413), (b"Transfer-Encoding: Chunked\r\n", chunked, 200), (length, body, 200)):
+                                  (b"Content-Length: %d\r\n" % (2**64 + len(body)), body, 413), (b"Transfer-Encoding: Chunked\r\n", chunked, 200), (length, body, 200),
+                                  # Names that are none here, and may be one there.
+                                  (b"Content-Length : %d\r\n" % len(body), body, 400), (b"Content-Length\t: %d\r\n" % len(body), body, 400), (length + b"Transfer-Encoding : chunked\r\n", body, 400),
+                                  (b"X Y: 1\r\n" + length, body, 400), (b"Content-Length\x0b: %d\r\n" % len(body), body, 400), (b"\xa0Content-Length: %d\r\n" % len(body), body, 400)):
         # What would be the next request, where the end is seen elsewhere, is none.
         data = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + headers + (b"Connection: close\r\n" if status == 200 else b"") + b"\r\n" + rest + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         replies = read_all(raw(server, data))
