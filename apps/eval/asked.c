@@ -121,6 +121,20 @@ const char *eval_form_of(const char *path)
     return NULL;
 }
 
+/* No list of items, asked for or not, is overwritten. */
+static oct_status check_items(const eval_options *o, const char *path, const char *what, oct_error *error)
+{
+    for (uint32_t i = 0; eval_task_kind_at(i) != NULL; i++) {
+        const eval_task_kind *const kind = eval_task_kind_at(i);
+        char list[4096];
+        const bool is_made = kind->scoring == EVAL_RECITE, fits = !is_made && snprintf(list, sizeof(list), "%s/%s.jsonl", o->folder, kind->name) < (int)sizeof(list);
+        if (fits && app_output_is_same(path, list)) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s '%s' is the list of --data that %s reads; nothing would be left of it", what, path, kind->name);
+        }
+    }
+    return OCT_OK;
+}
+
 /* What is written must not be what is read, nor another of what is written: the later would take the place of the earlier. */
 static oct_status check_apart(const eval_options *o, oct_error *error)
 {
@@ -143,6 +157,10 @@ static oct_status check_apart(const eval_options *o, oct_error *error)
         files[n].path = o->partial, files[n].what = "--partial", files[n++].is_written = true;
     }
     for (uint32_t i = 0; i < n; i++) {
+        const oct_status status = files[i].is_written ? check_items(o, files[i].path, files[i].what, error) : OCT_OK;
+        if (status != OCT_OK) {
+            return status;
+        }
         for (uint32_t j = 0; j < i; j++) {
             if ((files[i].is_written || files[j].is_written) && app_output_is_same(files[i].path, files[j].path)) {
                 return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "%s and %s are both '%s'; nothing would be left of one of them", files[j].what, files[i].what, files[i].path);

@@ -269,6 +269,7 @@ static void judge_format(const eval_task *task, uint32_t format, eval_cluster *c
     v.accuracy_interval = eval_wilson(v.n_correct, task->n_items);
     v.difference = ((double)v.n_won - v.n_lost) / n;
     v.difference_interval = eval_matched_interval(v.n_lost, v.n_won, task->n_items);
+    v.n_unscored = task->n_items - (uint32_t)n_changes;
     v.score_change = eval_clusters_mean(changes, n_changes);
     v.score_change_interval = eval_bootstrap(changes, n_changes, seed);
     if (format > 0) {

@@ -75,6 +75,7 @@ static void add_quality_table(const eval_result *r, const eval_text *t, app_text
 static void add_quality_picture(const eval_result *r, const eval_pass *pass, const eval_text *t, const char *id, app_text *text)
 {
     double least = (double)NAN, most = (double)NAN, fewest = (double)NAN, widest = (double)NAN;
+    const bool has_floor = t == pass->texts && pass->floor.measured && pass->floor.kl > 0;   /* measured on the first text alone */
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const double bytes = (double)r->formats[f].kv_bytes_per_token, kl = t->quality[f].kl.mean;
         fewest = least_of(fewest, bytes);
@@ -85,7 +86,7 @@ static void add_quality_picture(const eval_result *r, const eval_pass *pass, con
             most = most_of(most, i.high > kl ? i.high : kl);
         }
     }
-    if (pass->floor.measured && pass->floor.kl > 0) {
+    if (has_floor) {
         least = least_of(least, pass->floor.kl);
         most = most_of(most, pass->floor.kl);
     }
@@ -96,7 +97,7 @@ static void add_quality_picture(const eval_result *r, const eval_pass *pass, con
     eval_svg_axis(text, &x, false, bottom, bottom - 16, "");
     eval_svg_text(text, 2, 10, "start", "KL, nats a token");
     eval_svg_text(text, RIGHT, bottom + 25, "end", "bytes of K and V a token");
-    if (pass->floor.measured && pass->floor.kl > 0) {
+    if (has_floor) {
         app_text_add(text, "<path class=\"floor\" d=\"M%d,%.1fH%d\"/>\n", LEFT, eval_axis_at(&y, pass->floor.kl), RIGHT);
         eval_svg_text(text, RIGHT, eval_axis_at(&y, pass->floor.kl) - 3, "end", "noise floor");
     }
@@ -259,7 +260,7 @@ static void add_task_table(const eval_result *r, const eval_task *t, app_text *t
     app_text_add(text, ": %u items. ", t->n_items);
     eval_html_text(text, t->how);
     app_text_add(text, "</caption>\n<tr><th class=\"t\" scope=\"col\">format</th><th scope=\"col\">right</th><th scope=\"col\">accuracy (95 %%)</th><th scope=\"col\">difference in points (95 %%)</th><th scope=\"col\">lost</th>"
-                       "<th scope=\"col\">won</th><th scope=\"col\">p</th><th scope=\"col\">p, Holm</th><th scope=\"col\">score change, nats (95 %%)</th><th class=\"t\" scope=\"col\">verdict</th></tr>\n");
+                       "<th scope=\"col\">won</th><th scope=\"col\">p</th><th scope=\"col\">p, Holm</th><th scope=\"col\">score change (95 %%)</th><th class=\"t\" scope=\"col\">verdict</th></tr>\n");
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const eval_verdict *const v = &t->verdicts[f];
         app_text_add(text, "<tr><th class=\"t\" scope=\"row\">");
@@ -281,6 +282,9 @@ static void add_task_table(const eval_result *r, const eval_task *t, app_text *t
             app_text_add(text, " to ");
             eval_html_number(text, "%+.1e", v->score_change_interval.high);
             app_text_add(text, ")");
+        }
+        if (eval_n_unscored(t, f) > 0) {
+            app_text_add(text, " without %u items that have no score", eval_n_unscored(t, f));
         }
         app_text_add(text, "</td><td class=\"t\">");
         if (v->distinguishable) {

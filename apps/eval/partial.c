@@ -11,7 +11,7 @@
 #include "host/file.h"
 
 static const char where[] = "octavo eval";
-static const char magic[] = "octavo eval partial 2 ";
+static const char magic[] = "octavo eval partial 3 ";
 enum { HEAD_BYTES = sizeof(magic) - 1 + 16 + 1 };   /* magic, checksum, line feed */
 static const size_t most_bytes = (size_t)1 << 30;
 

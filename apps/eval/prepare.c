@@ -161,7 +161,8 @@ static oct_status prepare_pass(eval_session *s, eval_pass *pass, oct_error *erro
 {
     const eval_options *const o = &s->options;
     oct_status status = OCT_OK;
-    (void)snprintf(pass->floor.how, sizeof(pass->floor.how), "llama.cpp's f16 cache against ours, same weights and tokens");
+    (void)snprintf(pass->floor.how, sizeof(pass->floor.how), "llama.cpp's %s cache against ours, same weights and tokens%s", eval_noise_of(&s->formats[0])->label,
+                   o->texts.n > 1 ? " of the first text; the others have no floor of their own" : "");
     for (uint32_t i = 0; i < o->texts.n && s->tokens && status == OCT_OK; i++) {
         const char *const title = app_text_title(o->texts.item[i]);
         eval_text *const text = &pass->texts[i];

@@ -92,6 +92,35 @@ static void add_quality_table(const eval_result *r, const eval_text *t, app_text
     end_table(&table, text);
 }
 
+/* What the table above has no room for. */
+static void add_more_table(const eval_result *r, const eval_text *t, app_text *text)
+{
+    static const char *const heads[] = { "KL p50", "KL p90", "reverse KL mean [95 %]", "p50", "p90", "same top-1 [95 %]", "p moved with its sign", "p moved, largest", "KL beyond the floor [95 %]" };
+    app_table table = { 0 };
+    app_table_column(&table, "cache", true);
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        app_table_column(&table, heads[i], false);
+    }
+    for (uint32_t f = 0; f < r->n_formats; f++) {
+        const eval_quality *const q = &t->quality[f];
+        app_table_cell(&table, "%s%s", r->formats[f].label, f == 0 ? " (base)" : "");
+        app_table_small(&table, q->kl.p50);
+        app_table_small(&table, q->kl.p90);
+        add_interval_small(&table, q->reverse_kl.mean, &q->reverse_kl.mean_interval);
+        app_table_small(&table, q->reverse_kl.p50);
+        app_table_small(&table, q->reverse_kl.p90);
+        app_table_cell(&table, "%.1f %% [%.1f, %.1f]", 100 * q->same_top, 100 * q->same_top_interval.low, 100 * q->same_top_interval.high);
+        app_table_small(&table, q->moved_signed);
+        app_table_small(&table, q->moved_max);
+        if (isnan(q->beyond_floor)) {
+            app_table_cell(&table, "–");
+        } else {
+            add_interval_small(&table, q->beyond_floor, &q->beyond_floor_interval);
+        }
+    }
+    end_table(&table, text);
+}
+
 /* Caches that stand side by side where each has a column: more go into a table of their own below. */
 enum { ABREAST = 8 };
 
@@ -197,6 +226,7 @@ static void add_text_level(const eval_result *r, const eval_text *t, app_text *t
     app_text_add_markdown(text, t->name);
     app_text_add(text, "': %llu tokens, in sequences of %u\n\n", (unsigned long long)t->n_done, t->chunk_tokens);
     add_quality_table(r, t, text);
+    add_more_table(r, t, text);
     if (r->n_formats < 2) {
         return;
     }
@@ -238,14 +268,16 @@ static void add_verdict(const eval_task *t, const eval_verdict *v, app_table *ta
 {
     app_table_cell(table, "%.1f %% [%.1f, %.1f]", 100 * v->accuracy, 100 * v->accuracy_interval.low, 100 * v->accuracy_interval.high);
     if (isnan(v->p_value)) {
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 7; i++) {
             app_table_cell(table, "%s", "");
         }
         return;
     }
     app_table_cell(table, "%+.1f [%+.1f, %+.1f]", 100 * v->difference, 100 * v->difference_interval.low, 100 * v->difference_interval.high);
     app_table_cell(table, "%u / %u", v->n_lost, v->n_won);
+    app_table_cell(table, "%u", v->n_same);
     app_table_cell(table, "%.3g", v->p_value);
+    app_table_cell(table, "%.3g", v->p_holm);
     if (isnan(v->score_change)) {
         app_table_cell(table, "–");
     } else {
@@ -294,7 +326,7 @@ static void add_cells(const eval_result *r, const eval_task *t, app_text *text)
 
 static void add_task(const eval_result *r, const eval_task *t, app_text *text)
 {
-    static const char *const heads[] = { "right [95 %]", "difference in points [95 %]", "lost / won", "p", "score change [95 %]", "verdict" };
+    static const char *const heads[] = { "right [95 %]", "difference in points [95 %]", "lost / won", "same answer", "p", "p, Holm", "score change [95 %]", "verdict" };
     app_table table = { 0 };
     app_text_add(text, "#### %s\n\n", t->title);
     if (t->skipped != NULL) {
@@ -310,13 +342,18 @@ static void add_task(const eval_result *r, const eval_task *t, app_text *text)
     app_text_add(text, " Items: %s.\n\n", t->source);
     app_table_column(&table, "cache", true);
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        app_table_column(&table, heads[i], i == 5);
+        app_table_column(&table, heads[i], i == 7);
     }
     for (uint32_t f = 0; f < r->n_formats; f++) {
         app_table_cell(&table, "%s%s", r->formats[f].label, f == 0 ? " (base)" : "");
         add_verdict(t, &t->verdicts[f], &table);
     }
     end_table(&table, text);
+    for (uint32_t f = 1; f < r->n_formats; f++) {
+        if (eval_n_unscored(t, f) > 0) {
+            app_text_add(text, "%s: the score's change is without %u items that have no score, with it or with the base.\n\n", r->formats[f].label, eval_n_unscored(t, f));
+        }
+    }
     if (t->n_cells > 1) {
         add_cells(r, t, text);
     }

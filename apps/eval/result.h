@@ -81,7 +81,7 @@ typedef struct eval_text {
     eval_quality *quality;          /* [n_formats] */
     /* While running and in partial results; NULL in a finished report that was read back. [n_formats][n_tokens]; the others [n_tokens] */
     eval_token *tokens;
-    eval_token *noise;              /* of llama.cpp's f16 cache, for eval_floor; NULL: not run */
+    eval_token *noise;              /* of llama.cpp's cache of the base's kind, for eval_floor; NULL: not run */
     uint32_t *positions;            /* in their sequences */
     uint64_t n_done;                /* tokens [0, n_done) are judged, for every format */
 } eval_text;
@@ -123,8 +123,9 @@ typedef struct eval_verdict {
     double p_value;                      /* exact McNemar, two-sided */
     double p_holm;                       /* the same, Holm's correction over all tasks and formats of the pass */
     bool distinguishable;                /* p_holm < 0.05 */
-    double score_change;                 /* mean of score - the base's, nats; NAN: the task has none */
+    double score_change;                 /* mean of score - the base's, nats (a character where the task scores so); NAN: the task has none */
     eval_interval score_change_interval; /* bootstrap over items */
+    uint32_t n_unscored;                 /* items left out of both: this one's or the base's score is no finite number. All, of the base too: the task has none */
 } eval_verdict;
 
 /* Generated tasks: a length and depth of its own. */
@@ -153,10 +154,10 @@ typedef struct eval_task {
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------------------- */
 
-/* What the same mathematics in another order already differs by: differences below it are not the cache's. */
+/* What the same mathematics in another order already differs by, on the first text: differences below it are not the cache's. */
 typedef struct eval_floor {
     bool measured;
-    char how[160];                  /* "llama.cpp's f16 cache against ours, same weights and tokens" */
+    char how[160];                  /* "llama.cpp's f16 cache against ours, same weights and tokens"; bf16: beside such a base */
     double kl, kl_p99, same_top;
 } eval_floor;
 
@@ -201,6 +202,9 @@ void eval_result_json(const eval_result *result, bool raw, app_text *text);
 
 /* The inverse: *result is zeroed first; eval_result_free it after an error, too. BAD_DATA names the key that is missing or wrong. */
 oct_status eval_result_read(const char *json, size_t n_bytes, eval_result *result, oct_error *error);
+
+/* Items that were left out of a score's change which others have: 0 where the task has no scores. */
+static inline uint32_t eval_n_unscored(const eval_task *task, uint32_t format) { return task->verdicts[0].n_unscored == task->n_items ? 0 : task->verdicts[format].n_unscored; }
 
 /* "above it", "below it" or "not distinguishable from it": what the cache's KL is beside the floor. */
 const char *eval_floor_words(const eval_quality *quality);

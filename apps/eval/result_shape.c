@@ -167,6 +167,7 @@ static const eval_field verdict_fields[] = {
     PLAIN(eval_verdict, EVAL_BOOL, distinguishable),
     PLAIN(eval_verdict, EVAL_F64, score_change),
     PLAIN(eval_verdict, EVAL_RANGE, score_change_interval),
+    PLAIN(eval_verdict, EVAL_U32, n_unscored),
 };
 SHAPE(verdict, eval_verdict, false);
 

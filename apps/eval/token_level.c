@@ -46,9 +46,15 @@ oct_status eval_text_prepare(eval_text *text, const eval_source *source, uint32_
     return all ? OCT_OK : oct__error_set(error, OCT_OUT_OF_MEMORY, where, "out of memory for %llu judged tokens", (unsigned long long)text->n_tokens);
 }
 
+const compare_format *eval_noise_of(const compare_format *base)
+{
+    static const compare_format f16 = { .name = "llama:f16", .label = "f16", .is_reference = true, .reference_cache = OCTE_REFERENCE_F16 };
+    static const compare_format bf16 = { .name = "llama:bf16", .label = "bf16", .is_reference = true, .reference_cache = OCTE_REFERENCE_BF16 };
+    return base->k.dtype == OCT_DTYPE_BF16 ? &bf16 : &f16;
+}
+
 static oct_status open_all(judgement *j, const eval_source *source, oct_error *error)
 {
-    static const compare_format noise = { .name = "llama:f16", .is_reference = true, .reference_cache = OCTE_REFERENCE_F16 };
     const eval_run *const run = j->run;
     const uint32_t rows = compare_block_rows(run->n_vocab);
     j->block_rows = rows < source->chunk_tokens ? rows : source->chunk_tokens;
@@ -61,7 +67,7 @@ static oct_status open_all(judgement *j, const eval_source *source, oct_error *e
     }
     oct_status status = OCT_OK;
     for (uint32_t r = 0; r < j->n_runners && status == OCT_OK; r++) {
-        const compare_format *const format = r < run->n_formats ? &run->formats[r] : &noise;
+        const compare_format *const format = r < run->n_formats ? &run->formats[r] : eval_noise_of(&run->formats[0]);
         const compare_runner_options options = {
             .model = run->model, .path = run->path, .scales = compare_scales_of(run->scales, format), .n_threads = run->n_threads, .context_tokens = source->chunk_tokens,
             .step_rows = j->block_rows, .step_logits = j->block_rows, .page_size = run->page_size, .count = true, .rates = run->rates,

@@ -21,7 +21,10 @@ double eval_source_work(const eval_source *source);
 /* Makes room in *text, which has its name only, for n_formats. */
 oct_status eval_text_prepare(eval_text *text, const eval_source *source, uint32_t n_formats, bool noise, oct_error *error);
 
-/* Judges what is not judged yet, a sequence at a time, each kept when it is done. With text->noise also under llama.cpp's f16 cache. CANCELLED after Ctrl-C. */
+/* The cache of llama.cpp that stores what the base stores: the floor's; its label is "f16" or "bf16". */
+const compare_format *eval_noise_of(const compare_format *base);
+
+/* Judges what is not judged yet, a sequence at a time, each kept when it is done. With text->noise also under eval_noise_of the base. CANCELLED after Ctrl-C. */
 oct_status eval_text_run(const eval_run *run, const eval_source *source, eval_text *text, oct_error *error);
 
 /* The words of the worst tokens, from the concluded text. */

@@ -83,6 +83,24 @@ def test_token_level_is_what_numpy_computes_from_logits(tokens_run, logits_of, t
     assert text["quality"][1]["kl"]["mean"] > 10 * floor["kl"], "the rest would be noise"
 
 
+def test_the_floor_beside_bf16_is_of_bf16(evaluate, logits_of, tiny, tmp_path):
+    """llama.cpp's f16 cache beside such a base would measure the two formats. Of two texts the first alone has a floor, and the report says so."""
+    (tmp_path / "a.txt").write_text(TEXT[:200])
+    (tmp_path / "b.txt").write_text(TEXT[200:400])
+    evaluate("-m", tiny, "--tasks", "tokens", "-f", tmp_path / "a.txt", "-f", tmp_path / "b.txt", "--tokens", "200", "--chunk", "200", "--kv-cache-dtype", "bf16,e4m3", "--save", tmp_path / "r.json", "--save", tmp_path / "r.md",
+             "--save", tmp_path / "r.html")
+    one = json.loads((tmp_path / "r.json").read_text())["passes"][0]
+    how = "llama.cpp's bf16 cache against ours, same weights and tokens of the first text; the others have no floor of their own"
+    assert one["floor"]["measured"] and one["floor"]["how"] == how and how in (tmp_path / "r.md").read_text()
+    assert (tmp_path / "r.html").read_text().count(">noise floor</text>") == 1, "in the picture of the first text"
+    kls = {}
+    for name in ("llama:bf16", "llama:f16"):
+        base, own = (log_softmax(logits_of(tiny, cache, [list(TEXT[:200].encode())])[0][:-1]) for cache in ("bf16", name))
+        kls[name] = (numpy.exp(base) * (base - own)).sum(1).mean()
+    assert one["floor"]["kl"] == pytest.approx(kls["llama:bf16"], rel=0.02, abs=2e-9) and kls["llama:f16"] > 3 * kls["llama:bf16"]
+    assert [text["quality"][1]["beyond_floor"] is None for text in one["texts"]] == [False, True]
+
+
 def test_greedy_continuations_are_the_likeliest_tokens(tokens_run, logits_of, tiny):
     greedy = tokens_run[0]["passes"][0]["greedy"]
     n, length = greedy["n_prompts"], greedy["n_tokens"]
@@ -110,6 +128,14 @@ def test_markdown_has_the_numbers_of_json(tokens_run):
     assert float(lines[0][3]) == pytest.approx(said["kl"]["mean"], rel=0.05)
     wide = lines[1]
     assert float(wide[5]) == pytest.approx(said["kl"]["p99"], rel=0.05) and float(wide[9]) == pytest.approx(said["reverse_kl"]["max"], rel=0.05)
+    more, = [line for line in lines if len(line) == 10]
+    numbers = [[float(x) for x in re.findall(r"-?[0-9.]+(?:e[-+]?[0-9]+)?", cell)] for cell in more[1:]]
+    kl, reverse = said["kl"], said["reverse_kl"]
+    expected = [[kl["p50"]], [kl["p90"]], [reverse["mean"], *reverse["mean_interval"]], [reverse["p50"]], [reverse["p90"]], [100 * x for x in (said["same_top"], *said["same_top_interval"])],
+                [said["moved_signed"]], [said["moved_max"]], [said["beyond_floor"], *said["beyond_floor_interval"]]]
+    assert [len(cell) for cell in numbers] == [len(cell) for cell in expected]
+    for shown, wanted in zip(numbers, expected):
+        assert shown == pytest.approx(wanted, rel=0.051, abs=1e-12), more
     assert "Noise floor with the file's weights" in markdown and "The 20 tokens that e4m3, scale 1 changed most" in markdown
 
 
@@ -188,7 +214,7 @@ def test_an_interrupted_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path
         total = 0xcbf29ce484222325
         for byte in body:
             total = (total ^ byte) * 0x100000001b3 & 0xffffffffffffffff
-        partial.write_bytes(b"octavo eval partial 2 %016x\n" % total + body)
+        partial.write_bytes(b"octavo eval partial 3 %016x\n" % total + body)
         assert "not of this evaluation's shape" in evaluate(*arguments, "--partial", partial, check=1).err
     partial.write_bytes(head)
 
@@ -214,13 +240,15 @@ def test_a_killed_run_goes_on_where_it_was(evaluate, tiny, items, tmp_path, requ
     for _ in range(4):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            process.wait(timeout=chance.uniform(0.1, 0.9) * lasts)
+            assert process.wait(timeout=chance.uniform(0.1, 0.9) * lasts) == 0
             break
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
-        assert not report.exists()
-    if not report.exists():
+            if process.wait() == 0:      # it ended just then
+                break
+        # A report may be there already, and is whole: the blow fell between its renaming and the end of the process.
+        assert not report.exists() or same_numbers(json.loads(report.read_text())) == same_numbers(whole)
+    else:
         evaluate(*arguments, "--partial", partial, "--save", report)
     assert not partial.exists() and same_numbers(json.loads(report.read_text())) == same_numbers(whole)
 
@@ -288,6 +316,8 @@ def test_a_copy_without_room_is_said_before_the_work(evaluate, tiny, tmp_path):
     (["--tasks", "tokens", "--save", "r.md", "--output", "BROKEN/../r.md"], 2, "--save and --output are both"),
     (["--tasks", "tokens", "-f", "notes.md", "--save", "BROKEN/../notes.md"], 2, "--file and --save are both"),
     (["--tasks", "tokens", "-f", "notes.md", "--save", "link.md"], 2, "--file and --save are both"),
+    (["--tasks", "hellaswag", "--data", "BROKEN", "--save-items", "BROKEN/hellaswag.jsonl"], 2, "--save-items 'BROKEN/hellaswag.jsonl' is the list of --data that hellaswag reads"),
+    (["--tasks", "copy", "--data", "./BROKEN/", "--partial", "BROKEN/gsm8k.jsonl"], 2, "--partial 'BROKEN/gsm8k.jsonl' is the list of --data that gsm8k reads"),
     (["--tasks", "copy", "--partial", "LATIN"], 1, "no partial result"),
     (["--tasks", "copy", "--partial", "/dev/full"], 1, "it is no file"),
     (["--tasks", "hellaswag", "--data", "BROKEN"], 1, "line 2"),

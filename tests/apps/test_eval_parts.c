@@ -230,6 +230,8 @@ static void test_task(void **unused)
     assert_near(v->p_value, 0.0078125, 1e-10);
     assert_true(v->p_holm == v->p_value && v->distinguishable);
     assert_near(v->score_change, -0.5, 1e-12);
+    assert_int_equal(v->n_unscored, 1);
+    assert_int_equal(pass->tasks[0].verdicts[0].n_unscored, 0);
     assert_true(isnan(pass->tasks[0].verdicts[0].p_value) && pass->tasks[0].verdicts[0].accuracy == 1);
     assert_int_equal(pass->tasks[0].n_cells, 2);
     assert_true(pass->tasks[0].cells[1].n_items == 5 && pass->tasks[0].cells[1].n_correct[1] == 2 && pass->tasks[0].cells[0].n_correct[1] == 0);

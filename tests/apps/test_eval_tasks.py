@@ -111,7 +111,8 @@ def check_verdicts(result):
                 m, difference = n + 2, (won - lost) / (n + 2)
                 half = Z * math.sqrt(lost + won + 1 - (won - lost) ** 2 / m) / m
                 assert said["difference_interval"] == pytest.approx([max(-1, difference - half), min(1, difference + half)], abs=1e-5)
-                changes = [a["score"] - b["score"] for a, b in zip(answers, base) if a["score"] is not None]
+                changes = [a["score"] - b["score"] for a, b in zip(answers, base) if None not in (a["score"], b["score"])]
+                assert said["n_unscored"] == n - len(changes)
                 if changes:
                     assert said["score_change"] == pytest.approx(sum(changes) / len(changes), abs=2e-3), "six digits of each"
                 if answers is base:
@@ -166,7 +167,7 @@ def test_verdicts_are_what_answers_make_of_them(both_weights, made, evaluate, lo
 
 
 def test_real_items(evaluate, logits_of, models, root, tmp_path):
-    """The items that tools/setup/tasks.sh fetches, prepared as lm-evaluation-harness prepares them."""
+    """The items that tools/setup/tasks.sh fetches, cleaned as lm-evaluation-harness cleans them. They have no ctx_a and ctx_b, whose second part it would begin with a capital letter."""
     folder = os.path.join(root, "build", "tasks")
     if not os.path.exists(os.path.join(folder, "hellaswag.jsonl")):
         pytest.skip("octavo eval on real items: they are not there (tools/setup/tasks.sh)")
@@ -178,6 +179,7 @@ def test_real_items(evaluate, logits_of, models, root, tmp_path):
     assert len(asked) == 90 and [task["n_done"] for task in result["passes"][0]["tasks"]] == [[40], [40], [10]]
     with open(os.path.join(folder, "hellaswag.jsonl"), encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
+    assert not any("ctx_a" in row or "ctx_b" in row for row in rows) and sum(bool(re.search(r"[.!?]['\"]? [a-z][^.!?]*$", row["ctx"])) for row in rows) == 32, "as doc/EVAL.md says"
 
     def clean(text):
         text = re.sub(r"\[.*?\]", "", text.strip().replace(" [title]", ". "))

@@ -116,7 +116,7 @@ static void make_task(eval_task *t, const char *name, bool skipped)
     for (uint32_t f = 0; f < N_FORMATS; f++) {
         t->n_done[f] = N_ITEMS;
         t->verdicts[f] = (eval_verdict){ .n_correct = 4, .accuracy = 4.0 / 7, .accuracy_interval = { 0.25, 0.84375 }, .difference = -0.15625 * f, .difference_interval = { -0.4375, 0.125 }, .n_lost = f, .n_won = 0,
-                                         .n_same = 5, .p_value = 0.25, .p_holm = 0.5, .distinguishable = f == 2, .score_change = 0.03125, .score_change_interval = { -0.1, 0.2 } };
+                                         .n_same = 5, .p_value = 0.25, .p_holm = 0.5, .distinguishable = f == 2, .score_change = 0.03125, .score_change_interval = { -0.1, 0.2 }, .n_unscored = f == 1 ? 2 : 0 };
     }
 }
 
@@ -211,6 +211,7 @@ static void names_what_was_found(void **state)
     assert_true(has(&page, "<strong>Layer 3, V</strong>, i8+rot/i8 &#38; co: V of layer 3 is read as 2 times what is stored."));
     assert_true(has(&page, "<td>1</td><th scope=\"row\">3</th>"));   /* the first rank is layer 3's */
     assert_true(has(&page, "not distinguishable with 7 items") && has(&page, "worse than the base") && has(&page, "was not run: the context of 64 tokens is too short"));
+    assert_true(has(&page, ">score change (95 %)<") && has(&page, " without 2 items that have no score</td>") && !has(&page, "without 0 items"));
     assert_true(has(&page, "noise floor") && !has(&page, "not complete"));
     app_text_free(&page);
     r.complete = false;
