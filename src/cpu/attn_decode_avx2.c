@@ -230,6 +230,9 @@ static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, u
         }
         _mm256_store_ps(s + i, x);
     }
+    for (uint32_t l = n; l % 8 != 0; l++) { /* 0 times the scale of a key that is none may be NaN, which integers would take for a weight */
+        s[l] = 0.0f;
+    }
     sum = fold(sum, row, false);
     float sums[8], maxima[8];
     _mm256_storeu_ps(lanes, factors);

@@ -76,7 +76,7 @@ static inline bool avx2_word_fits(const oct_kv_spec *spec, float scale_max, cons
     }
     bool fits = scale_max > 0;
     for (uint32_t j = 0; j < b->n; j++) {
-        fits &= b->k_scale[j] <= scale_max; /* not a NaN */
+        fits &= fabsf(b->k_scale[j]) <= scale_max; /* not a NaN */
     }
     return fits;
 }

@@ -70,7 +70,7 @@ AVX2_WORD_SCORE(4, 2)
 AVX2_WORD_SCORE(6, 2)
 
 typedef void avx2_word_lanes_fn(float *s, size_t s_stride, const int16_t *k, size_t k_stride, const int16_t *q, const float *unit, uint32_t dim);
-/* By lanes and pairs of keys: an odd last key has any row beside it. */
+/* By lanes and pairs of keys: an odd last key has a row of zeros beside it. */
 static avx2_word_lanes_fn *const avx2_word_lanes[2][AVX2_KEYS / 2] = { { avx2_word_lanes_2_1, avx2_word_lanes_4_1, avx2_word_lanes_6_1 },
                                                                        { avx2_word_lanes_2_2, avx2_word_lanes_4_2, avx2_word_lanes_6_2 } };
 
@@ -138,13 +138,16 @@ static avx2_word_sum_fn *const avx2_word_sums[2][AVX2_VECTORS] = {
     { avx2_word_sum_1_2, avx2_word_sum_2_2, avx2_word_sum_3_2, avx2_word_sum_4_2, avx2_word_sum_5_2, avx2_word_sum_6_2 },
 };
 
-/* n rows of K to words. */
+/* n rows of K to words, and one of zeros after an odd last. */
 static inline void avx2_word_decode_k(int16_t *to, size_t stride, const uint8_t *const *rows, uint32_t n, uint32_t dim)
 {
     for (uint32_t j = 0; j < n; j++, to += stride) {
         for (uint32_t d = 0; d < dim; d += 16) {
             _mm256_store_si256((__m256i *)(void *)(to + d), avx2_word_load(rows[j] + d, d + 16 > dim));
         }
+    }
+    if (n % 2 != 0) { /* the product takes keys in twos; of what stands there its sums could leave their range */
+        memset(to, 0, (size_t)((dim + 15u) / 16 * 16) * sizeof(*to));
     }
 }
 

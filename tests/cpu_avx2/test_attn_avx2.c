@@ -193,13 +193,14 @@ static void problem_free(problem *p)
     free(p->mask);
 }
 
-static void run(problem *p, oct__attn_fn *attn, oct__attn_scratch_fn *scratch)
+/* fill: what the scratch holds before; no bit of a result may come of it. */
+static void run(problem *p, oct__attn_fn *attn, oct__attn_scratch_fn *scratch, int fill)
 {
     const oct__attn_tile *t = &p->tile;
     const uint32_t n = t->n_rows * t->n_heads;
     const size_t bytes = scratch(&p->spec, n);
     uint8_t *memory = rig_alloc(bytes);
-    memset(memory, 0xFF, bytes);
+    memset(memory, fill, bytes);
     memset(p->o, 0xFF, (size_t)n * t->o_stride * sizeof(float));
     memset(p->m, 0xFF, n * sizeof(float));
     memset(p->z, 0xFF, n * sizeof(float));
@@ -264,13 +265,28 @@ static void test_like_scalar(void **state)
         const uint32_t n = p.tile.n_rows * p.tile.n_heads;
         const bool is_k_rounded = w->in_words && p.spec.k.dtype == OCT_DTYPE_I8, is_rounded = is_k_rounded || (w->in_words && p.spec.v.dtype == OCT_DTYPE_I8);
         const double lse_bound = is_k_rounded ? 1e-3 : 1e-5, out_bound = is_rounded ? 6e-4 : 1e-5;
-        run(&p, oct__attn__scalar, oct__attn_scratch__scalar);
+        run(&p, oct__attn__scalar, oct__attn_scratch__scalar, 0xFF);
         float *o = rig_alloc((size_t)n * p.tile.o_stride * sizeof(float)), *m = rig_alloc(n * sizeof(float)),
               *z = rig_alloc(n * sizeof(float));
         memcpy(o, p.o, (size_t)n * p.tile.o_stride * sizeof(float));
         memcpy(m, p.m, n * sizeof(float));
         memcpy(z, p.z, n * sizeof(float));
-        run(&p, w->attn, w->scratch);
+        run(&p, w->attn, w->scratch, 0);
+        float *zeroed = rig_alloc((size_t)n * (p.tile.o_stride + 2) * sizeof(float));
+        float *const zeroed_m = zeroed + n * p.tile.o_stride, *const zeroed_z = zeroed_m + n;
+        memcpy(zeroed, p.o, (size_t)n * p.tile.o_stride * sizeof(float));
+        memcpy(zeroed_m, p.m, n * sizeof(float));
+        memcpy(zeroed_z, p.z, n * sizeof(float));
+        run(&p, w->attn, w->scratch, 0xFF);
+        bool is_scratch_seen = memcmp(zeroed_m, p.m, n * sizeof(float)) != 0 || memcmp(zeroed_z, p.z, n * sizeof(float)) != 0;
+        for (uint32_t i = 0; i < n; i++) {
+            is_scratch_seen |= memcmp(zeroed + i * p.tile.o_stride, p.o + i * p.tile.o_stride, p.spec.dim_v * sizeof(float)) != 0;
+        }
+        free(zeroed);
+        if (is_scratch_seen) {
+            describe(&p, w->name, seed);
+            fail_msg("bits depend on what the scratch held before");
+        }
         for (uint32_t i = 0; i < n; i++) {
             float *const got_o = p.o, *const got_m = p.m, *const got_z = p.z;
             finish(&p, i, got, &got_lse);
@@ -310,7 +326,7 @@ static void test_unseen_bytes(void **state)
         const way *w = &ways[seed % WAYS];
         problem p;
         problem_make(&p, seed * UINT64_C(0xD1342543DE82EF95), w->max_vectors);
-        if (p.tile.softcap > 0 || p.spec.v.dtype == OCT_DTYPE_I8 || p.spec.k.dtype == OCT_DTYPE_I8) {
+        if (p.tile.softcap > 0) {
             problem_free(&p);
             continue;
         }
@@ -326,26 +342,32 @@ static void test_unseen_bytes(void **state)
             n_tried++;
             const size_t o_bytes = (size_t)n * t->o_stride * sizeof(float);
             float *o = rig_alloc(o_bytes), *m = rig_alloc(n * sizeof(float)), *z = rig_alloc(n * sizeof(float));
-            run(&p, w->attn, w->scratch);
+            run(&p, w->attn, w->scratch, 0);
             memcpy(o, p.o, o_bytes);
             memcpy(m, p.m, n * sizeof(float));
             memcpy(z, p.z, n * sizeof(float));
-            /* NaN bytes into one element */
+            /* NaN bytes into one element; of i8, which has none, into the scale */
             const oct_kv_format *f = is_k ? &p.spec.k : &p.spec.v;
-            const uint32_t size = oct__dtype_size_bytes(f->dtype), d = rig_below(&p.seed, is_k ? p.spec.dim_k : p.spec.dim_v);
-            const int64_t page = p.pages[key / p.spec.page_size], token = key % p.spec.page_size;
-            const int64_t at = is_k ? oct__k_index(t->kv, page, (uint32_t)token, t->head_kv, d)
-                                    : oct__v_index(t->kv, page, (uint32_t)token, t->head_kv, d);
-            uint8_t *element = (uint8_t *)(is_k ? t->kv->k : t->kv->v) + at * size;
+            const bool is_scale = f->dtype == OCT_DTYPE_I8;
+            const uint32_t size = oct__dtype_size_bytes(is_scale ? f->scale_dtype : f->dtype), d = rig_below(&p.seed, is_k ? p.spec.dim_k : p.spec.dim_v);
+            const int64_t page = p.pages[key / p.spec.page_size];
+            const uint32_t token = (uint32_t)(key % p.spec.page_size), head = t->head_kv;
+            uint8_t *element;
+            if (is_scale) {
+                element = (uint8_t *)(is_k ? t->kv->k_token_scale : t->kv->v_token_scale) +
+                          (is_k ? oct__k_scale_index(t->kv, page, token, head) : oct__v_scale_index(t->kv, page, token, head)) * size;
+            } else {
+                element = (uint8_t *)(is_k ? t->kv->k : t->kv->v) + (is_k ? oct__k_index(t->kv, page, token, head, d) : oct__v_index(t->kv, page, token, head, d)) * size;
+            }
             uint8_t saved[4];
             memcpy(saved, element, size);
             memset(element, f->dtype == OCT_DTYPE_E4M3FNUZ ? 0x80 : 0xFF, size);
-            run(&p, w->attn, w->scratch);
+            run(&p, w->attn, w->scratch, 0);
             for (uint32_t i = 0; i < n; i++) {
                 const float *now = p.o + i * t->o_stride, *before = o + i * t->o_stride;
                 bool right;
                 if (sees(t, i / t->n_heads, key)) {
-                    right = is_k ? isnan(p.z[i]) && isnan(now[0]) : isnan(now[d]) && p.z[i] == z[i] && !isnan(now[d == 0 ? 1 : 0]);
+                    right = is_k ? isnan(p.z[i]) && isnan(now[0]) : isnan(now[d]) && p.z[i] == z[i] && isnan(now[d == 0 ? 1 : 0]) == is_scale;
                 } else {
                     right = memcmp(&p.m[i], &m[i], 4) == 0 && memcmp(&p.z[i], &z[i], 4) == 0 &&
                             memcmp(now, before, p.spec.dim_v * sizeof(float)) == 0;
