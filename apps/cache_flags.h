@@ -24,7 +24,7 @@ typedef struct app_cache_flags {
       ":token dynamic ones), i8, i8:channel; a suffix +rot keeps it rotated" },                                                                      \
     { "-ctv, --cache-type-v", "TYPE", APP_TEXT, APP_CACHE_FLAG(type, v), 0, 0, false, "format of V alone, as -ctk; v4" },                              \
     { "--kv-scales", "FILE", APP_TEXT, APP_CACHE_FLAG(type, scales), 0, 0, false,                                                                    \
-      "calibrated scales, as octavo calibrate writes and vLLM and SGLang read them; 8-bit floats of scale 1 become :layer. A file of octavo advise also says what each layer "  \
+      "calibrated scales, as octavo calibrate writes them; 8-bit floats of scale 1 become :layer. A file of octavo advise also says what each layer "  \
       "is kept in, where no format is given" },                        \
     { "--k-scale", "X", APP_NUMBER, APP_CACHE_FLAG(type, k_scale), 1e-30, 1e30, false, "one scale for all of K instead of a file (an 8-bit float of scale 1 becomes :tensor)" }, \
     { "--v-scale", "X", APP_NUMBER, APP_CACHE_FLAG(type, v_scale), 1e-30, 1e30, false, "the same for V" },                                           \

@@ -1,4 +1,4 @@
-/* calibrate.c: owns `octavo calibrate`: scales of K and V from a text, in the file that vLLM and SGLang read. */
+/* calibrate.c: owns `octavo calibrate`: scales of K and V from a text, in a file that octavo reads, and its plug-ins for vLLM and SGLang. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +142,7 @@ static int run(const app_command *command, int argc, char **argv)
 
 const app_command app_command_calibrate = {
     .name = "calibrate",
-    .summary = "scales of K and V from a text, in the file that vLLM and SGLang read",
+    .summary = "scales of K and V from a text, in a file for octavo, and for vLLM and SGLang by its plug-ins",
     .operands = "-m MODEL.gguf -o FILE.json [flags]",
     .notes = "octavo run --kv-scales FILE.json reads it back.",
     .flags = flags,

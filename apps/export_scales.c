@@ -63,7 +63,7 @@ static int run(const app_command *command, int argc, char **argv)
 
 const app_command app_command_export_scales = {
     .name = "export-scales",
-    .summary = "of a file of scales, what SGLang reads without octavo",
+    .summary = "of a file of scales, what SGLang's own loader reads",
     .operands = "--kv-scales FILE.json -o FILE.json [flags]",
     .notes = "A file whose numbers others would misread is refused: scales of rotated values, layers in formats of their own. Of a file of several ranks each layer's "
              "largest number is taken, for all ranks.",

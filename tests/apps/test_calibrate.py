@@ -1,4 +1,4 @@
-"""octavo calibrate: the file that vLLM and SGLang read, our finer forms, and what a run makes of it."""
+"""octavo calibrate: its file, our finer forms, and what a run makes of it."""
 import json
 
 import pytest
