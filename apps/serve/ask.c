@@ -139,12 +139,30 @@ static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
 /* What would change the answer and is not built is refused, not left out in silence. */
 static bool check_unbuilt(const json_t *root, app_problem *problem)
 {
-    static const char *const names[] = { "tools", "functions", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_grammar", "modalities", "audio" };
+    static const char *const names[] = { "tools", "functions", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern", "modalities", "audio",
+                                         "stop_token_ids", "structured_outputs", "grammar", "json_schema", "prompt_logprobs", "truncate_prompt_tokens", "chat_template" };
+    /* What they say when nothing is to change. */
+    static const struct { const char *name, *neutral[2]; } fields[] = {
+        { "repetition_penalty", { "1" } }, { "min_tokens", { "0" } }, { "include_stop_str_in_output", { "false" } }, { "add_generation_prompt", { "true" } },
+        { "continue_final_message", { "false" } }, { "tool_choice", { "none", "auto" } }, { "function_call", { "none", "auto" } } };
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *const value = field(root, names[i]);
-        const bool empty = value == NULL || (json_is_array(value) && json_array_size(value) == 0) || (json_is_object(value) && json_object_size(value) == 0);
+        const bool empty = value == NULL || (json_is_array(value) && json_array_size(value) == 0) || (json_is_object(value) && json_object_size(value) == 0) || (json_is_string(value) && json_string_length(value) == 0);
         if (!empty) {
             return app_problem_set(problem, 400, names[i], "unsupported", "'%s' is not supported", names[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const json_t *const value = field(root, fields[i].name);
+        bool neutral = value == NULL;
+        for (size_t k = 0; k < 2 && fields[i].neutral[k] != NULL && !neutral; k++) {
+            const char *const is = fields[i].neutral[k];
+            neutral = json_is_string(value)    ? strcmp(json_string_value(value), is) == 0
+                      : json_is_boolean(value) ? strcmp(json_is_true(value) ? "true" : "false", is) == 0
+                                               : json_is_number(value) && is[0] >= '0' && is[0] <= '9' && json_number_value(value) == (double)(is[0] - '0');
+        }
+        if (!neutral) {
+            return app_problem_set(problem, 400, fields[i].name, "unsupported", "'%s' is not supported", fields[i].name);
         }
     }
     bool echo = false;

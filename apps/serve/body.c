@@ -38,8 +38,10 @@ void app_body_take(app_exchange *x, const char *bytes, size_t n)
         return;
     }
     if (x->n_body + n > x->body_room) {
-        const size_t room = (x->n_body + n) * 2, others = x->server->upload_bytes - x->body_room;
-        char *const larger = room <= x->server->max_upload_bytes - others ? realloc(x->body, room) : NULL;
+        const size_t room = (x->n_body + n) * 2, others = x->server->upload_bytes - x->body_room, most = x->server->max_upload_bytes;
+        /* A short one always finds room: who fills what there is with halves of long ones does not keep everybody out. */
+        const bool fits = room <= 2 * SHORT_BYTES || (others <= most && room <= most - others);
+        char *const larger = fits ? realloc(x->body, room) : NULL;
         if (larger == NULL) {
             (void)app_problem_set(&x->problem, 503, NULL, NULL, "no memory for a body of %zu bytes beside others of %zu that are on their way", x->n_body + n, others);
             app_body_drop(x);

@@ -287,7 +287,7 @@ static bool ask_all(app_exchange *x, app_problem *problem)
 static enum MHD_Result begin_answer(app_exchange *x)
 {
     app_problem problem = { 0 };
-    if (x->server->draining) {
+    if (x->late) {
         (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
         return send_problem(x, &problem);
     }
@@ -295,7 +295,6 @@ static enum MHD_Result begin_answer(app_exchange *x)
         return send_problem(x, &problem);
     }
     /* The service has copies; a body of megabytes must not stay for as long as the answer takes. */
-    app_body_drop(x);
     app_ask_release(&x->ask);
     return x->ask.stream ? begin_stream(x) : send_whole(x);
 }
@@ -335,7 +334,7 @@ static enum MHD_Result begin_prefix(app_exchange *x)
     app_problem problem = { 0 };
     x->prefix->job.notify = wake_prefix;
     x->prefix->job.context = x;
-    if (x->server->draining || !octe_service_submit(x->server->service, &x->prefix->job)) {
+    if (x->late || !octe_service_submit(x->server->service, &x->prefix->job)) {
         (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
         return send_problem(x, &problem);
     }
@@ -371,6 +370,7 @@ static enum MHD_Result answer_route(app_exchange *x)
 {
     app_server *const server = x->server;
     char *reply;
+    app_body_drop(x);   /* it has been read: its memory is not for as long as the reply takes */
     if (x->problem.status != 0) {
         return send_problem(x, &x->problem);
     }
@@ -421,11 +421,16 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
             x->server->n_requests++;
             return send_problem(x, &x->problem);   /* before it comes; then libmicrohttpd closes the connection */
         }
-        (void)app_guard_check(x->server, c, url, version, &x->problem);   /* of who is refused the body is read to its end, so that the reply is heard */
+        /* Of who is refused, or asks where nothing is to be brought, the body is read to its end, so that the reply is heard, and not kept: /health needs no key. */
+        if (app_guard_check(x->server, c, url, version, &x->problem)) {
+            x->route = find_route(url, method, &x->problem);
+        }
         return MHD_YES;
     }
     if (*n_upload > 0) {
-        app_body_take(x, upload, *n_upload);
+        if (strcmp(method, MHD_HTTP_METHOD_POST) == 0) {
+            app_body_take(x, upload, *n_upload);
+        }
         *n_upload = 0;
         return MHD_YES;
     }
@@ -437,7 +442,7 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         x->server->n_requests++;
         x->server->n_exchanges++;
         set_busy(http, c, true);
-        x->route = x->problem.status == 0 ? find_route(url, method, &x->problem) : APP_ROUTE_NONE;
+        x->late = x->server->draining;
         if (x->problem.status == 0 && !app_body_read(x)) {
             return MHD_YES;   /* suspended */
         }

@@ -108,7 +108,8 @@ typedef struct app_exchange {
     struct app_exchange *next_to_read;
     octe_answer *answer[APP_ANSWERS_MAX];   /* choice k of prompt p: p * ask.n + k */
     uint32_t n_answers;
-    bool routed, begun, counted;        /* begun: its body is read, answers or jobs are asked for */
+    bool routed, begun, counted;        /* routed: it has come whole; begun: its body is read, answers or jobs are asked for */
+    bool late;                          /* it came whole when the server was going down already; the HTTP thread's */
     /* With the service's lock. */
     struct app_exchange *next, *previous;
     int socket;

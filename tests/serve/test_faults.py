@@ -204,6 +204,30 @@ def test_names_with_a_key(start, request, model):
         assert done.returncode == 2 and b"--allowed-host" in done.stderr, (name, done.stderr)
 
 
+def test_bodies_that_nobody_reads_take_no_upload(start):
+    """Half-sent bodies where none is to be brought, of who has no key, leave the others their room; where long ones fill it, short ones still come in."""
+    server = start("--api-key", "k", "--max-body", "1M", "--max-upload", "2M", "--request-timeout", 30)
+    key = {"Authorization": "Bearer k"}
+    piece = b" " * (600 << 10)
+
+    def half(line, more=""):
+        s = raw(server, f"{line} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: {1 << 20}\r\n\r\n".encode())
+        s.sendall(piece)
+        return s
+
+    sockets = [half(line) for line in ("GET /health", "POST /health", "HEAD /", "PUT /health", "POST /nowhere", f"POST {COMPLETIONS}") for _ in range(2)]
+    long = json.dumps({"prompt": "a", "max_tokens": 1, "user": "u" * (200 << 10)})
+    for _ in range(3):
+        assert server.request("POST", COMPLETIONS, long, headers=key)[0] == 200
+    sockets += [half(f"POST {COMPLETIONS}", "Authorization: Bearer k\r\n") for _ in range(2)]
+    end = time.monotonic() + 20
+    while server.request("POST", COMPLETIONS, b" " * (900 << 10), headers=key)[0] != 503:
+        assert time.monotonic() < end
+    assert server.request("POST", COMPLETIONS, {"prompt": "a", "max_tokens": 1, "user": "u" * 9000}, headers=key)[0] == 200
+    for s in sockets:
+        s.close()
+
+
 def test_uploads_are_bounded(start, monkeypatch, memory_counts):
     """Bodies that never end may take --max-upload together, not --max-body for each connection."""
     # AddressSanitizer keeps what is freed, up to 256 MB of it: here what is given back counts.

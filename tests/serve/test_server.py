@@ -226,6 +226,21 @@ WRONG = [
 ]
 
 
+UNBUILT = [("repetition_penalty", 1.1, 1), ("repetition_penalty", "x", 1.0), ("min_tokens", 5, 0), ("stop_token_ids", [5], []), ("structured_outputs", {"json": {}}, {}), ("grammar", "root ::= x", ""),
+           ("json_schema", {"type": "object"}, None), ("guided_json", {"type": "object"}, None), ("guided_choice", ["a"], []), ("guided_regex", "a", ""), ("guided_grammar", "x", ""),
+           ("include_stop_str_in_output", True, False), ("prompt_logprobs", 0, None), ("truncate_prompt_tokens", 5, None), ("chat_template", "x", ""), ("tool_choice", "required", "auto"),
+           ("tool_choice", {"type": "function"}, "none"), ("function_call", {"name": "f"}, "none"), ("add_generation_prompt", False, True), ("continue_final_message", True, False)]
+
+
+def test_unbuilt_fields(server):
+    """What would change an answer is refused by name; what says that nothing is to change is not."""
+    for path, ask in ((COMPLETIONS, {"prompt": "a"}), (CHAT, {"messages": [{"role": "user", "content": "a"}]})):
+        for name, value, neutral in UNBUILT:
+            status, reply = server.request("POST", path, {"max_tokens": 1} | ask | {name: value})
+            assert status == 400 and (reply["error"]["param"], reply["error"]["code"]) == (name, "unsupported"), (name, value, reply)
+            assert server.request("POST", path, {"max_tokens": 1} | ask | {name: neutral})[0] == 200, (name, neutral)
+
+
 def test_wrong_bodies(server):
     for path, body, expected in WRONG:
         status, reply = server.request("POST", path, body)
@@ -417,10 +432,26 @@ def test_drain(start):
     s = raw(server, post_bytes(COMPLETIONS, body, "Connection: close\r\n"))
     first = s.recv(10)
     server.process.send_signal(signal.SIGTERM)
-    assert b"data: [DONE]" in first + read_all(s)
+    data = first + read_all(s)
+    # A stream that is cut off ends with [DONE], too.
+    assert b"data: [DONE]" in data and b'"error"' not in data and b'"finish_reason":"length"' in data
     assert server.stop(told=True) == 0
     with pytest.raises(ConnectionRefusedError):
         raw(server, b"")
+
+
+def test_drain_answers_what_came_whole(start):
+    """A long body that has come whole before SIGTERM, and waits to be read behind another one, is answered."""
+    server = start("--drain-timeout", 60)
+    own = server.metrics()["octavo:http_requests_total"]     # this one
+    bodies = [("/tokenize", {"prompt": "the quick " * 60_000}), (COMPLETIONS, {"prompt": "a", "max_tokens": 2, "ignore_eos": True, "user": "u" * 20_000})]
+    waiting = [raw(server, post_bytes(path, json.dumps(body).encode(), "Connection: close\r\n"), timeout=120) for path, body in bodies]
+    end = time.monotonic() + 60
+    while server.metrics()["octavo:http_requests_total"] - (own := own + 1) < 2:
+        assert time.monotonic() < end
+    server.process.send_signal(signal.SIGTERM)
+    assert [read_all(s).split(b"\r\n")[0] for s in waiting] == [b"HTTP/1.1 200 OK"] * 2
+    assert server.stop(told=True) == 0
 
 
 def test_drain_is_bounded(start):
