@@ -57,10 +57,11 @@ void app_body_take(app_exchange *x, const char *bytes, size_t n)
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------------------ */
 
-/* Lists and objects of a JSON text, as far as it is one. */
-static size_t count_containers(const char *text, size_t n)
+/* Lists and objects of a JSON text, as far as it is one, and commas between values. */
+static size_t count_containers(const char *text, size_t n, size_t *n_commas)
 {
     size_t n_containers = 0;
+    *n_commas = 0;
     bool within = false;   /* a string */
     for (size_t i = 0; i < n; i++) {
         if (within && text[i] == '\\') {
@@ -70,19 +71,25 @@ static size_t count_containers(const char *text, size_t n)
         } else {
             within = text[i] == '"';
             n_containers += text[i] == '[' || text[i] == '{';
+            *n_commas += text[i] == ',';
         }
     }
     return n_containers;
 }
 
 /* jansson takes a hundred bytes and more for the three of "[]," or "{},": a body of megabytes would take, and leave scattered, hundreds of them. */
-enum { MOST_CONTAINERS = 65536 };
+enum { MOST_CONTAINERS = 65536, MOST_COMMAS = 1 << 20 };
 
 json_t *app_json_read(const char *body, size_t n_body, app_problem *problem)
 {
     json_error_t error;
-    if (n_body > MOST_CONTAINERS && count_containers(body, n_body) > MOST_CONTAINERS) {
+    size_t n_commas = 0;
+    if (n_body > MOST_CONTAINERS && count_containers(body, n_body, &n_commas) > MOST_CONTAINERS) {
         (void)app_problem_set(problem, 400, NULL, NULL, "the body has more than %d lists and objects", MOST_CONTAINERS);
+        return NULL;
+    }
+    if (n_commas > MOST_COMMAS) {
+        (void)app_problem_set(problem, 400, NULL, NULL, "the body has more than %d values", MOST_COMMAS);
         return NULL;
     }
     json_t *const root = json_loadb(body, n_body, JSON_REJECT_DUPLICATES, &error);

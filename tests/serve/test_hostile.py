@@ -74,6 +74,9 @@ def test_what_a_body_may_become(server):
         for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize", "/prefix/save"):
             status, reply = server.request("POST", path, body)
             assert status == 400 and "65536" in reply["error"]["message"], (path, reply)
+    for path in (COMPLETIONS, "/detokenize"):
+        status, reply = server.request("POST", path, b'{"prompt": [' + b"5," * ((1 << 20) + 1) + b"5]}")
+        assert status == 400 and "1048576" in reply["error"]["message"], (path, reply)
     # In a text they are text.
     assert server.post("/tokenize", {"prompt": '[{"' * 50_000 + '\\"[' * 20_000})["count"] >= 210_000
     # Texts that end an answer are kept by each of 128 answers.
