@@ -342,6 +342,13 @@ bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *
     return json_is_array(value) ? read_tokens(server, value, prompt, problem) : wrong(problem, "prompt", "a text or a list of tokens");
 }
 
+static bool check_length(const app_server *server, const app_ask *ask, const app_prompt *p, app_problem *problem)
+{
+    const uint32_t context = octe_engine_options_get(server->engine)->max_context_tokens;
+    return p->n < context || app_problem_set(problem, 400, ask->chat ? "messages" : "prompt", "context_length_exceeded",
+                                             "the prompt has %u tokens; the context holds %u: nothing could be answered", p->n, context);
+}
+
 /* One prompt, or a list of them: whatever begins with a text or a list. */
 static bool read_prompts(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
 {
@@ -352,8 +359,9 @@ static bool read_prompts(const app_server *server, const json_t *root, app_ask *
         return app_problem_set(problem, 400, "prompt", NULL, "%zu prompts with %u choices each make %zu; at most %d are answered together", n, ask->n, n * ask->n, APP_ANSWERS_MAX);
     }
     bool fine = room_for_prompts(ask, n, problem);
+    /* One after the other: what is behind a prompt that is too long is not tokenized any more. */
     for (size_t i = 0; i < n && fine; i++) {
-        fine = app_prompt_read(server, several ? json_array_get(value, i) : value, &ask->prompt[i], problem);
+        fine = app_prompt_read(server, several ? json_array_get(value, i) : value, &ask->prompt[i], problem) && check_length(server, ask, &ask->prompt[i], problem);
     }
     return fine;
 }
@@ -400,8 +408,8 @@ static bool read_limits(const app_server *server, const json_t *root, app_ask *a
     }
     for (uint32_t i = 0; i < ask->n_prompts; i++) {
         app_prompt *const p = &ask->prompt[i];
-        if (p->n >= context) {
-            return app_problem_set(problem, 400, ask->chat ? "messages" : "prompt", "context_length_exceeded", "the prompt has %u tokens; the context holds %u: nothing could be answered", p->n, context);
+        if (!check_length(server, ask, p, problem)) {
+            return false;
         }
         p->max_new_tokens = most > 0 ? (uint32_t)most : ask->chat || context - p->n < 16 ? context - p->n : 16;
     }

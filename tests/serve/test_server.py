@@ -284,6 +284,9 @@ def test_too_long(start, server):
     assert "500" in reply["error"]["message"] and "513" in reply["error"]["message"] and "512" in reply["error"]["message"]
     status, reply = server.request("POST", COMPLETIONS, {"prompt": [5] * 512})
     assert status == 400 and "512" in reply["error"]["message"]
+    # The first that is too long ends it: the one behind it, wrong in another way, is not looked at.
+    status, reply = server.request("POST", COMPLETIONS, {"prompt": ["a", [5] * 512, [-1]]})
+    assert status == 400 and reply["error"]["code"] == "context_length_exceeded", reply
     small = start("--max-body", "2K", "--max-open", 2)
     assert small.request("POST", COMPLETIONS, b" " * 3000)[0] == 413
     s = raw(small, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b" " * 1024 + b"\r\n") * 4 + b"0\r\n\r\n")
