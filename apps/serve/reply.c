@@ -83,7 +83,7 @@ static json_t *text_logprobs(const app_exchange *x, const octe_answer_view *view
         (void)json_array_append_new(tokens, token_text(x->server, t->token, NULL));
         (void)json_array_append_new(values, json_real((double)t->logprob));
         (void)json_array_append_new(tops, top);
-        (void)json_array_append_new(offsets, json_integer((json_int_t)t->begin));
+        (void)json_array_append_new(offsets, json_integer((json_int_t)t->begin_characters));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", values, "top_logprobs", tops, "text_offset", offsets);
 }

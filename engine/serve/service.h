@@ -69,6 +69,7 @@ typedef struct octe_logprob { int32_t token; float logprob; } octe_logprob;
 typedef struct octe_answer_token {
     int32_t token;
     size_t begin, end;         /* bytes of the text that it brought (held back bytes belong to the token that completes them) */
+    size_t begin_characters;   /* begin, counted in characters */
     float logprob;
     octe_logprob *top;         /* [n_logprobs], likeliest first */
 } octe_answer_token;

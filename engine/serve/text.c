@@ -220,7 +220,7 @@ oct_status octe__answer_text_add(octe__answer_text *t, const octe_vocab *vocab, 
         t->tokens_room = room;
     }
     octe_answer_token *record = &t->tokens[t->n_tokens];
-    *record = (octe_answer_token){.token = token, .begin = t->n};
+    *record = (octe_answer_token){.token = token, .begin = t->n, .begin_characters = t->n_characters};
     char *piece = NULL;
     size_t n_piece = 0;
     oct_status status = octe_stream_add(&t->stream, vocab, token, false, &piece, &n_piece, error);
@@ -232,6 +232,9 @@ oct_status octe__answer_text_add(octe__answer_text *t, const octe_vocab *vocab, 
         return status;
     }
     record->end = t->n;
+    for (size_t i = record->begin; i < t->n; i++) {
+        t->n_characters += ((unsigned char)t->text[i] & 0xC0) != 0x80;
+    }
     t->n_tokens++;
     const size_t at = find_stop(t, record->begin);
     if (at != SIZE_MAX) {

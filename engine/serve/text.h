@@ -8,6 +8,7 @@ typedef struct octe__answer_text {
     octe_stream stream;
     char *text;                   /* zero-terminated once there is any */
     size_t n, room, n_given;      /* bytes; n_given: that no stop text can take back */
+    size_t n_characters;          /* that tokens brought, those cut off among them */
     octe_answer_token *tokens;
     uint32_t n_tokens, tokens_room;
     char *stop[OCTE_STOPS_MAX];

@@ -103,6 +103,15 @@ def test_choices_stop_and_logprobs(server):
     assert "".join(e["choices"][0]["text"] for e in streamed) == cut["text"]
     scored = server.complete("xyz", max_tokens=5, ignore_eos=True, logprobs=3)["choices"][0]["logprobs"]
     assert len(scored["tokens"]) == len(scored["token_logprobs"]) == len(scored["text_offset"]) == 5
+    # Offsets count characters, whole and streamed.
+    wide = {str(t): 100 for t in server.post("/tokenize", {"prompt": "東", "add_special_tokens": False})["tokens"]}
+    ask = {"prompt": "xyz", "temperature": 1.0, "seed": 1, "max_tokens": 60, "ignore_eos": True, "logprobs": 0, "logit_bias": wide}
+    whole = server.post(COMPLETIONS, ask)["choices"][0]
+    offsets = whole["logprobs"]["text_offset"]
+    assert offsets == sorted(offsets) and offsets[-1] <= len(whole["text"]) < len(whole["text"].encode()) and len(offsets) == 60
+    assert offsets[-1] >= len(whole["text"]) - 4
+    pieces = [e["choices"][0]["logprobs"] for e in events(server.post(COMPLETIONS, ask | {"stream": True}))]
+    assert sum((p["text_offset"] for p in pieces if p), []) == offsets
     for value, top in zip(scored["token_logprobs"], scored["top_logprobs"]):
         assert value <= 0 and value == max(top.values())     # greedy: the likeliest
     chat = server.post(CHAT, {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "logprobs": True, "top_logprobs": 2, "temperature": 0, "ignore_eos": True})
