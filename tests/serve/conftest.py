@@ -26,8 +26,9 @@ class Server:
             self.process = subprocess.Popen([octavo, "serve", "-m", model, "--port", "0", "-t", "1", "--kv-cache-memory", "1M", *map(str, arguments)], stderr=out,
                                             stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
         self.port = None
+        end = time.monotonic() + 120
         while self.port is None:
-            assert self.process.poll() is None, self.said()
+            assert self.process.poll() is None and time.monotonic() < end, self.said()
             time.sleep(0.01)
             self.port = next((int(line.split("http://")[1].split(",")[0].rsplit(":", 1)[1]) for line in self.said().splitlines() if "http://" in line and line.endswith("pages")), None)
 
