@@ -51,6 +51,31 @@ def test_an_engine_with_formats_of_its_own(tmp_path):
     assert octavo.read_calibration(written(tmp_path, None)).version == 0
 
 
+def test_files_of_another_model(tmp_path):
+    path = written(tmp_path, ours())
+    octavo.read_calibration(path).check_model("llama", 2)
+    for n in (1, 3):
+        with pytest.raises(octavo.BadData, match=f"is of 2 layers; the model has {n}$"):
+            octavo.read_calibration(path).check_model("llama", n)
+    root = json.loads(path.read_text())
+    # By a GGUF's architecture, by Hugging Face's name; llama.cpp's converter makes a llama of a mistral; a file that names none fits any.
+    for made_of, fits, others in (("llama", ("llama", "mistral"), ("qwen2", "llama4_text", "")), ("gemma3", ("gemma3_text", "gemma3"), ("gemma2", "llama")), ("gemma3_text", ("gemma3_text",), ("gemma3n_text",)),
+                                  ("qwen3", ("qwen3",), ("qwen2", "qwen3_moe", "mistral")), (None, ("llama", "qwen3"), ())):
+        path.write_text(json.dumps(root | {"model_type": made_of}))
+        file = octavo.read_calibration(path)
+        assert file.model_type == made_of
+        for name in fits:
+            file.check_model(name, 2)
+        for name in others:
+            with pytest.raises(octavo.BadData, match=f"calibration.json: is of a model of type '{made_of}'; this model's is '{name}'$"):
+                file.check_model(name, 2)
+    for wrong, says in (({"model_type": 5}, "model_type is 5"), ({"kv_cache": root["kv_cache"] | {"dtype": "float8_e5m2"}}, "kv_cache.dtype is 'float8_e5m2'; must be 'float8_e4m3fn'"),
+                        ({"kv_cache": {"scaling_factor": root["kv_cache"]["scaling_factor"]}}, "kv_cache.dtype is None")):
+        path.write_text(json.dumps(root | wrong))
+        with pytest.raises(octavo.BadData, match=says):
+            octavo.read_calibration(path)
+
+
 def test_older_files(tmp_path):
     first = octavo.read_calibration(written(tmp_path, ours(version=1)))
     assert first.formats is None and first.scales(1, 1, octavo.KVFormat("e4m3fn", "layer"))[0] == 0.25

@@ -37,10 +37,16 @@ ROOT = os.path.join(HERE, "..", "..")
 HEADS_Q, HEADS, DIM, SIZE, SIZE_SWA, LAYERS = 4, 2, 64, 320, 256, 3
 
 
+def model(calibration=None, n_layers=LAYERS):
+    """What attention asks of SGLang's ModelConfig."""
+    return types.SimpleNamespace(hf_config=types.SimpleNamespace(**{"octavo_calibration": calibration} if calibration else {}),
+                                 hf_text_config=types.SimpleNamespace(model_type="llama", num_hidden_layers=n_layers))
+
+
 class Worker:
     """What a ModelRunner of SGLang's has for attention: pools, allocator, backend; and its requests. Layers 0 and 2 are the window's where there are twin pools."""
 
-    def __init__(self, backend="octavo", dtype=torch.float32, page_size=16, twin=False, heads=HEADS, dim_v=DIM, **options):
+    def __init__(self, backend="octavo", dtype=torch.float32, page_size=16, twin=False, heads=HEADS, dim_v=DIM, calibration=None, quantization_param_path=None, **options):
         shape = dict(page_size=page_size, dtype=dtype, head_num=heads, head_dim=DIM, v_head_dim=dim_v, device="cpu", enable_memory_saver=False)
         if twin:
             self.pool = SWAKVPool(size=SIZE, size_swa=SIZE_SWA, swa_attention_layer_ids=[0, 2], full_attention_layer_ids=[1], **shape)
@@ -50,7 +56,8 @@ class Worker:
             kind = TokenToKVPoolAllocator if page_size == 1 else PagedTokenToKVPoolAllocator
             self.allocator = kind(SIZE, *([] if page_size == 1 else [page_size]), dtype, "cpu", self.pool, need_sort=False)
         self.requests = ReqToTokenPool(size=4, max_context_len=256, device="cpu", enable_memory_saver=False)
-        runner = types.SimpleNamespace(device="cpu", req_to_token_pool=self.requests, token_to_kv_pool=self.pool, use_mla_backend=False)
+        runner = types.SimpleNamespace(device="cpu", req_to_token_pool=self.requests, token_to_kv_pool=self.pool, use_mla_backend=False, model_config=model(calibration),
+                                       server_args=types.SimpleNamespace(quantization_param_path=quantization_param_path))
         self.backend = ATTENTION_BACKENDS["octavo"](runner) if backend == "octavo" else TorchNativeAttnBackend(runner)
         self.page_size, self.lens = page_size, {}
 
@@ -373,6 +380,62 @@ def test_sglang_takes_it_by_its_name(plugins, tmp_path):
         assert done.returncode != 0 and "invalid choice: 'octavo'" in done.stderr, done.stderr[-3000:]
 
 
+def calibration(path, scales, formats="e4m3fn:layer", **root):
+    """A file of version 2; scales: (K's, V's) of each layer."""
+    file = {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {str(i): max(s) for i, s in enumerate(scales)}}},
+            "octavo": {"version": 2, "heads": 2, "rotated": [False, False], "formats": {side: [formats] * len(scales) for side in "kv"},
+                       "k": {"layer": [s[0] for s in scales]}, "v": {"layer": [s[1] for s in scales]}}, **root}
+    path.write_text(json.dumps(file))
+    return str(path)
+
+
+def test_a_calibration_file_is_taken_or_refused_by_name(tmp_path):
+    scales, e4m3 = [(0.05 * (i + 1), 0.01) for i in range(LAYERS)], dict(dtype=torch.float8_e4m3fn)
+    fits = calibration(tmp_path / "fits.json", scales, model_type="llama")
+    q, k, v = rows(20)
+    for given in (dict(calibration=fits), dict(quantization_param_path=fits), dict(calibration=fits, twin=True)):
+        worker, layer = Worker(**e4m3, **given), layer_of(2)
+        worker.run(worker.batch(ForwardMode.EXTEND, [1], [20]), layer, q, k, v)
+        for got, x, scale in zip(worker.bytes(layer, 1), (k, v), scales[2]):
+            assert torch.equal(got.view(torch.uint8), torch.from_numpy(octavo.quantize(x.view(20, HEADS, DIM).numpy(), "e4m3fn", scale)))
+    theirs = tmp_path / "theirs.json"   # SGLang's own form: its option has given the layers their numbers, octavo's own gives them here
+    theirs.write_text(json.dumps({"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {str(i): 0.5 for i in range(LAYERS)}}}}))
+    assert Worker(**e4m3, quantization_param_path=str(theirs)).backend.calibration == {} and Worker(**e4m3, calibration=str(theirs)).backend.calibration == {i: (0.5, 0.5) for i in range(LAYERS)}
+    for name in ("calibration", "quantization_param_path"):
+        for n in (LAYERS - 1, LAYERS + 1):
+            with pytest.raises(octavo.BadData, match=f"is of {n} layers; the model has {LAYERS}"):
+                Worker(**e4m3, **{name: calibration(tmp_path / "n.json", [(1.0, 1.0)] * n)})
+        with pytest.raises(octavo.BadData, match="is of a model of type 'qwen3'; this model's is 'llama'"):
+            Worker(**e4m3, **{name: calibration(tmp_path / "other.json", scales, model_type="qwen3")})
+        with pytest.raises(NotImplementedError, match="K of layer 0 is to be kept in f16, and SGLang's pool keeps it in e4m3fn:layer"):
+            Worker(**e4m3, **{name: calibration(tmp_path / "f16.json", scales, "f16")})
+    with pytest.raises(NotImplementedError, match="exclude each other"):
+        Worker(**e4m3, calibration=fits, quantization_param_path=fits)
+
+
+def test_an_exported_file_is_read_by_sglangs_loader(tmp_path):
+    """`octavo export-scales`, for two ranks; and what SGLang's kernels get of it (doc/SGLANG.md)."""
+    from sglang.srt.model_loader.weight_utils import kv_cache_scales_loader
+    from sglang.srt.models.gemma3_causal import Gemma3ForCausalLM
+    from sglang.srt.models.llama import LlamaForCausalLM, LlamaModel
+    from transformers import LlamaConfig
+    program = os.environ.get("OCTAVO_TEST_PROGRAM", os.path.join(ROOT, "build", "release", "octavo"))
+    if not os.path.exists(program):
+        pytest.skip("no build/release/octavo")
+    scales, out = [(0.05 * (i + 1), 0.11) for i in range(LAYERS)], str(tmp_path / "kv_cache_scales.json")
+    own = calibration(tmp_path / "own.json", scales, model_type="llama")
+    subprocess.run([program, "export-scales", "--kv-scales", own, "-o", out, "--tp", "2"], check=True, capture_output=True)
+    for rank in range(2):
+        assert dict(kv_cache_scales_loader(out, rank, 2, LAYERS, "llama")) == {i: pytest.approx(max(s), rel=1e-6) for i, s in enumerate(scales)}
+    assert list(kv_cache_scales_loader(out, 0, 2, LAYERS, "qwen2")) == []   # of another model: as if there were no file
+    assert callable(LlamaForCausalLM.load_kv_cache_scales) and not hasattr(Gemma3ForCausalLM, "load_kv_cache_scales")
+    layer = layer_of(0)
+    LlamaModel.load_kv_cache_scales(types.SimpleNamespace(_kv_cache_parallel_layout=(0, 2), config=LlamaConfig(num_hidden_layers=LAYERS),
+                                                          layers=[types.SimpleNamespace(self_attn=types.SimpleNamespace(attn=layer))] * LAYERS), out)
+    # What its kernels take is k_scale as a tensor, or k_scale_float: neither is there.
+    assert isinstance(layer.k_scale, float) and layer.k_scale_float is None and layer.v_scale_float is None
+
+
 # ---- whole engines ---------------------------------------------------------------------------------------------------------
 
 def engines(jobs, fails=None):
@@ -429,31 +492,29 @@ def test_eight_bits_are_what_the_bytes_mean(checkpoints, tmp_path):
     import transformers
     import octavo.transformers
     long, scales = max(prompts()[0], key=len), [(0.02 * (i + 1), 0.01) for i in range(3)]
-    file = {"kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {str(i): max(s) for i, s in enumerate(scales)}}},
-            "octavo": {"version": 2, "heads": 2, "rotated": [False, False], "formats": {side: ["e4m3fn:layer"] * 3 for side in "kv"},
-                       "k": {"layer": [s[0] for s in scales]}, "v": {"layer": [s[1] for s in scales]}}}
-    (tmp_path / "fits.json").write_text(json.dumps(file))
+    file = json.load(open(calibration(tmp_path / "fits.json", scales), encoding="utf-8"))
     file["octavo"]["formats"]["k"][1] = "i8+rot"
     (tmp_path / "not.json").write_text(json.dumps(file))
 
-    def job(**options):
-        return dict(model=checkpoints["llama"], tokens=1, batches=[], logprobs=[long], options=dict(attention_backend="octavo", dtype="float32", page_size=16, **options))
+    def job(name="llama", **options):
+        return dict(model=checkpoints[name], tokens=1, batches=[], logprobs=[long], options=dict(attention_backend="octavo", dtype="float32", page_size=16, **options))
 
     got = engines([job(), job(kv_cache_dtype="fp8_e4m3", quantization_param_path=str(tmp_path / "fits.json")), job(kv_cache_dtype="fp8_e5m2")])
     engines([job(kv_cache_dtype="fp8_e4m3", quantization_param_path=str(tmp_path / "not.json"))],
             fails="K of layer 1 is to be kept in i8:token+rot, and SGLang's pool keeps it in e4m3fn:layer")
-    model = transformers.AutoModelForCausalLM.from_pretrained(checkpoints["llama"], attn_implementation="octavo", dtype=torch.float32).eval()
+    models = {name: transformers.AutoModelForCausalLM.from_pretrained(checkpoints[name], attn_implementation="octavo", dtype=torch.float32).eval() for name in ("llama",)}
     ids, loss = torch.tensor([long]), {}
-    for result, name, numbers in zip(got, ("f32", "e4m3fn", "e5m2"), (None, scales, [(1.0, 1.0)] * 3)):
+    for result, (at, kind, name, numbers) in zip(got, ((0, "llama", "f32", None), (0, "llama", "e4m3fn", scales), (0, "llama", "e5m2", [(1.0, 1.0)] * 3))):
+        model = models[kind]
         form = octavo.KVFormat(name, "layer" if numbers else "none")
         with torch.inference_mode():
             logits = model(ids, past_key_values=octavo.transformers.OctavoCache(model.config, (form, form), scales=numbers)).logits[0].log_softmax(-1)
-        want, exact = logits[:-1].gather(1, ids[0, 1:, None])[:, 0].numpy(), np.array(got[0]["logprobs"][0])
-        loss[name] = np.abs(np.array(result["logprobs"][0]) - exact).mean()
+        want, exact = logits[:-1].gather(1, ids[0, 1:, None])[:, 0].numpy(), np.array(got[at]["logprobs"][0])
+        loss[kind, name] = np.abs(np.array(result["logprobs"][0]) - exact).mean()
         error = np.abs(np.array(result["logprobs"][0]) - want).mean()
         # The last bit of a number may round another to its neighbour in the next layer's.
-        assert error < (1e-4 if name == "f32" else loss[name] / 3), (name, error, loss)
-    assert 0 < loss["e4m3fn"] < loss["e5m2"]
+        assert error < (1e-4 if name == "f32" else loss[kind, name] / 3), (kind, name, error, loss)
+    assert 0 < loss["llama", "e4m3fn"] < loss["llama", "e5m2"]
 
 
 def test_the_block_of_the_page_runs(checkpoints, tmp_path):

@@ -149,6 +149,10 @@ def test_a_calibration_file_says_what_each_layer_is_kept_in(tmp_path):
     path.write_text(json.dumps(file))
     with pytest.raises(octavo.InvalidArgument, match=f"is of {n + 1} layers; the model has {n}"):
         ours.OctavoCache(model.config, calibration=path)
+    del file["kv_cache"]["scaling_factor"]["0"][str(n)], file["octavo"]
+    path.write_text(json.dumps(file | {"model_type": "qwen2"}))
+    with pytest.raises(octavo.BadData, match="is of a model of type 'qwen2'; this model's is 'llama'"):
+        ours.OctavoCache(model.config, calibration=path)
 
 
 def test_memory_is_that_of_eight_bits_and_of_the_window():

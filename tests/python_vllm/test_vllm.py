@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 import urllib.request
 
@@ -124,7 +125,7 @@ def test_a_calibration_file_is_taken_or_refused_by_name(tmp_path):
                   for i, k in enumerate(kept)}
         config = types.SimpleNamespace(additional_config={"octavo_calibration": path}, compilation_config=types.SimpleNamespace(static_forward_context=layers),
                                        scheduler_config=types.SimpleNamespace(max_num_seqs=1, max_num_batched_tokens=1),
-                                       model_config=types.SimpleNamespace(dtype=torch.bfloat16, hf_text_config=types.SimpleNamespace(num_hidden_layers=len(kept))))
+                                       model_config=types.SimpleNamespace(dtype=torch.bfloat16, hf_text_config=types.SimpleNamespace(num_hidden_layers=len(kept), model_type="llama")))
         ours.OctavoBackend.get_builder_cls()(None, list(layers), config, torch.device("cpu"))
         return [(float(layer._k_scale), float(layer._v_scale)) for layer in layers.values()]
 
@@ -140,6 +141,10 @@ def test_a_calibration_file_is_taken_or_refused_by_name(tmp_path):
         build(mixed, "fp8", "auto")
     with pytest.raises(octavo.BadData):
         build(__file__, "fp8")
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(json.load(open(mixed, encoding="utf-8")) | {"model_type": "qwen2"}))
+    with pytest.raises(octavo.BadData, match="is of a model of type 'qwen2'; this model's is 'llama'"):
+        build(str(other), "fp8", "auto", "fp8_e4m3")
 
 
 def test_d5_slot_minus_one_is_written_nowhere():
@@ -291,6 +296,12 @@ def test_two_processes_give_the_tokens_of_one(checkpoints):
     assert one["tokens"] == two["tokens"]
 
 
+def fixed_text():
+    """What the prompts of real models are cut from: another text would ask for other bounds."""
+    with open(os.path.join(HERE, "prompts.txt"), encoding="utf-8") as file:
+        return file.read()
+
+
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory):
     program = os.environ.get("OCTAVO_TEST_PROGRAM", os.path.join(ROOT, "build", "release", "octavo"))
@@ -305,8 +316,7 @@ def smollm2(tmp_path_factory):
 def test_a_real_model_from_a_gguf(smollm2):
     import transformers
     tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2)
-    with open(os.path.join(ROOT, "doc", "NUMERICS.md"), encoding="utf-8") as file:
-        ids = tokenizer(file.read()).input_ids
+    ids = tokenizer(fixed_text()).input_ids
     batch = [ids[i * 40:i * 40 + 20 + 7 * i] for i in range(20)]
     job = dict(model=smollm2, tokens=16, batches=[batch])
     stock = engines([dict(job, options=dict(dtype=d)) for d in ("float32", "bfloat16")], plugin=False)
@@ -337,12 +347,21 @@ def in_f32(gguf_path, out):
     writer.close()
 
 
-def served(program, model, prompts, *options):
+def served(program, model, folder, prompts, *options):
     """The texts that octavo serve's engine continues prompts of tokens with, 16 tokens each."""
-    server = subprocess.Popen([program, "serve", "-m", model, "--port", "0", "-c", "512", *options], stderr=subprocess.PIPE, text=True)
+    said = os.path.join(folder, "server.txt")   # a pipe that nobody reads fills up
+    with open(said, "w", encoding="utf-8") as file:
+        server = subprocess.Popen([program, "serve", "-m", model, "--port", "0", "-c", "512", *options], stderr=file)
     try:
-        line = next((x for x in server.stderr if "http://" in x), "")
-        url = re.search(r"http://[^,\s]*", line).group(0)
+        for _ in range(1200):
+            with open(said, encoding="utf-8") as file:
+                text = file.read()
+            found = re.search(r"(http://[^,\s]*)[,\s]", text)   # a whole one
+            if found or server.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert found, f"octavo serve ended with {server.poll()}:\n{text[-2000:]}"
+        url = found.group(1)
         body = dict(prompt=prompts, max_tokens=16, temperature=0, ignore_eos=True)
         with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}), timeout=600) as reply:
             choices = json.load(reply)["choices"]
@@ -362,13 +381,12 @@ def test_eight_bits_are_those_of_our_own_engine(smollm2, tmp_path):
     checkpoint = str(tmp_path / "checkpoint")
     subprocess.run([program, "export-hf", "-m", model, "-o", checkpoint, "--dtype", "f32"], check=True)
     subprocess.run([program, "calibrate", "-m", model, "-o", scales, "--tokens", "512"], check=True, capture_output=True)
-    with open(os.path.join(ROOT, "doc", "NUMERICS.md"), encoding="utf-8") as file:
-        words = file.read().split()
+    words = fixed_text().split()
     texts = [" ".join(words[40 * i:40 * i + 12 + 3 * i]) for i in range(20)]
     job = dict(model=checkpoint, tokens=16, batches=[[tokenizer(t).input_ids for t in texts]])
     theirs, = engines([dict(job, options=dict(dtype="float32", kv_cache_dtype="fp8", additional_config={"octavo_calibration": scales}))])
     same, gaps = 0, []
-    for mine, tokens, best in zip(served(program, model, job["batches"][0], "--kv-cache-dtype", "fp8", "--kv-scales", scales), theirs["tokens"], theirs["best"]):
+    for mine, tokens, best in zip(served(program, model, str(tmp_path), job["batches"][0], "--kv-cache-dtype", "fp8", "--kv-scales", scales), theirs["tokens"], theirs["best"]):
         # Half a character at the end is not the same text as a whole one.
         parts = next((i for i in range(16) if not mine.startswith(tokenizer.decode(tokens[:i + 1]).rstrip("\ufffd"))), None)
         same += parts is None

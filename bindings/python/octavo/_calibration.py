@@ -11,6 +11,8 @@ from . import _octavo
 
 NEWEST_VERSION = 2
 _SUFFIXES = {"": "none", "tensor": "tensor", "layer": "layer", "head": "layer_head", "channel": "channel", "token": "token_head", "token32": "token_head"}
+# What has another model_type, and is a llama in a GGUF (llama.cpp's converter makes it one), whose name files have.
+_LLAMAS = ("mistral", "internlm3")
 _BY = {"tensor": "layer", "layer": "layer", "layer_head": "head", "channel": "channel"}
 
 
@@ -44,13 +46,22 @@ def _name(form: _octavo.KVFormat) -> str:
 class Calibration:
     """A file's numbers. formats: a (k, v) of KVFormat for every layer, None where the file doesn't say (version 1). numbers: of K and V, by "layer" [layers], "head"
     [layers, heads] and "channel" [layers, heads, dim], for e4m3fn; those that the file has. rotated: of K and V, whether they speak of rotated values. version: of
-    octavo's part, 0 where a file has vLLM's form alone."""
+    octavo's part, 0 where a file has vLLM's form alone. model_type: Hugging Face's name of the model that it was made of, None where it has none."""
     path: str
     n_layers: int
     formats: tuple | None
     numbers: tuple
     rotated: tuple
     version: int = 0
+    model_type: str | None = None
+
+    def check_model(self, model_type: str, n_layers: int) -> None:
+        """BadData where the file is of another model: by its number of layers, and by model_type, of a Hugging Face configuration of text, where it has one."""
+        if self.n_layers != n_layers:
+            _bad(self.path, f"is of {self.n_layers} layers; the model has {n_layers}")
+        made_of, of = ("" if name is None else name.removesuffix("_text") for name in (self.model_type, model_type))   # GGUF's gemma3 is gemma3_text
+        if made_of and made_of != of and not (made_of == "llama" and of in _LLAMAS):
+            _bad(self.path, f"is of a model of type {self.model_type!r}; this model's is {model_type!r}")
 
     def scales(self, layer: int, side: int, form: _octavo.KVFormat) -> np.ndarray | None:
         """What KVPool.set_scale takes for a layer's K (side 0) or V in a format: float32, as the format counts its numbers. None for formats without static scales."""
@@ -101,16 +112,20 @@ def read_calibration(path) -> Calibration:
     with open(path, encoding="utf-8") as file:
         try:
             root = json.load(file)
-            factors = root["kv_cache"]["scaling_factor"]
+            dtype, factors, model_type = root["kv_cache"].get("dtype"), root["kv_cache"]["scaling_factor"], root.get("model_type")
             n_layers = len(factors["0"])
             shared = np.max([[float(rank[str(layer)]) for layer in range(n_layers)] for rank in factors.values()], axis=0).astype(np.float32)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise _octavo.BadData(f"{path}: no calibration file: {error!r}") from None
     if not n_layers or not (np.isfinite(shared) & (shared > 0)).all():
         _bad(path, "kv_cache.scaling_factor must be numbers that are finite and > 0")
+    if dtype != "float8_e4m3fn":
+        _bad(path, f"kv_cache.dtype is {dtype!r}; must be 'float8_e4m3fn'")
+    if model_type is not None and not isinstance(model_type, str):
+        _bad(path, f"model_type is {model_type!r}; must be a string")
     ours = root.get("octavo")
     if ours is None:
-        return Calibration(path, n_layers, None, ({"layer": shared}, {"layer": shared}), (False, False))
+        return Calibration(path, n_layers, None, ({"layer": shared}, {"layer": shared}), (False, False), model_type=model_type)
     if not isinstance(ours, dict):
         _bad(path, "octavo is no object")
     version = ours.get("version")
@@ -127,4 +142,4 @@ def read_calibration(path) -> Calibration:
     if not isinstance(rotated, list) or [type(side) for side in rotated] != [bool, bool]:
         _bad(path, "octavo.rotated must be two of true and false")
     rotated = tuple(rotated)
-    return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated, version)
+    return Calibration(path, n_layers, formats, tuple(_side(path, ours, side, n_layers) for side in "kv"), rotated, version, model_type)

@@ -7,7 +7,8 @@ The one place that knows SGLang's conventions:
   lengths  seq_lens holds a step's own tokens, but for target_verify, which counts them on top
   window   a layer's sliding_window_size does not count the token itself, octavo's window does: one more; -1: no window
   scales   real value = byte * scale: layer.k_scale and layer.v_scale (tensors, numbers, or None: 1), which the write divides by; a pool of 16 bits has none.
-           --quantization-param-path gives K and V one number a layer; a file of octavo's has theirs of each, which go before
+           --quantization-param-path gives K and V one number a layer; a file of octavo's has theirs of each, which go before. SGLang takes that option for
+           fp8_e4m3 only of models whose classes load scales; "octavo_calibration" in --json-model-override-args is a file for any
   masks    target_verify's custom_mask: bytes [request][draft row][keys], of all its keys (FULL_MASK) or of the draft's alone (QLEN_ONLY); None: a chain
   log-sums natural logarithms, [rows, heads]
 """
@@ -61,10 +62,16 @@ def own_pool(pool, layer_id: int) -> tuple[MHATokenToKVPool, bool]:
     return own, swa
 
 
-def calibrated(path: str | None, pool) -> dict:
-    """The (k, v) scales of each layer of a pool by the file of --quantization-param-path, where it is octavo's. NotImplementedError where it wants other formats."""
-    file = read_calibration(path) if path else None
-    if file is None or not file.version:
+def calibrated(own_path: str | None, sglangs_path: str | None, config, pool) -> dict:
+    """The (k, v) scales of each layer of a pool: of the file of "octavo_calibration" in --json-model-override-args, or of --quantization-param-path's where that is octavo's
+    (SGLang has given layers the numbers of any other). config: the model's, of its text. BadData where the file is of another model, NotImplementedError where it wants other formats."""
+    if own_path and sglangs_path:
+        _refuse("octavo_calibration and --quantization-param-path exclude each other")
+    file = read_calibration(own_path or sglangs_path) if own_path or sglangs_path else None
+    if file is None:
+        return {}
+    file.check_model(config.model_type, config.num_hidden_layers)
+    if not file.version and not own_path:
         return {}
     layers = pool.layers_mapping if isinstance(pool, SWAKVPool) else range(pool.start_layer, pool.start_layer + pool.layer_num)
     return {i: file.scales_in("SGLang's pool", i, (_FORMS[own_pool(pool, i)[0].dtype],) * 2) for i in layers}
@@ -156,7 +163,8 @@ class OctavoAttnBackend(AttentionBackend):
         self.device = torch.device(model_runner.device)
         self.req_to_token_pool, self.token_to_kv_pool = model_runner.req_to_token_pool, model_runner.token_to_kv_pool
         self.plans, self.layers, self.step, self.swa_slots = {}, {}, None, None
-        self.calibration = calibrated(getattr(getattr(model_runner, "server_args", None), "quantization_param_path", None), self.token_to_kv_pool)
+        model = model_runner.model_config
+        self.calibration = calibrated(getattr(model.hf_config, "octavo_calibration", None), model_runner.server_args.quantization_param_path, model.hf_text_config, self.token_to_kv_pool)
 
     def support_triton(self) -> bool:
         return self.device.type != "cpu"

@@ -214,6 +214,7 @@ class OctavoCache(Cache):
             file = calibration if isinstance(calibration, Calibration) else read_calibration(calibration)
             if file.n_layers != len(types):
                 _octavo._refuse("calibration", f"is of {file.n_layers} layers; the model has {len(types)}")
+            file.check_model(config.model_type, file.n_layers)
             by_layer = list(file.formats) if file.formats is not None else by_layer
             scales = [tuple(file.scales(layer, side, form) for side, form in enumerate(pair)) for layer, pair in enumerate(by_layer)]
         self.shared = _Shared(by_layer, scales, max_cache_len, [0] * len(types))

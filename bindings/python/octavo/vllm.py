@@ -54,11 +54,9 @@ def pages_of(kv_cache: torch.Tensor, form: _octavo.KVFormat) -> tuple[torch.Tens
 
 @torch.no_grad()
 def calibrate(path: str, layer_names: list, vllm_config) -> None:
-    """Gives layers the scales of a calibration file. NotImplementedError where the file has chosen other formats than kv_cache_dtype (and kv_cache_dtype_skip_layers) says."""
+    """Gives layers the scales of a calibration file. BadData where it is of another model; NotImplementedError where the file has chosen other formats than kv_cache_dtype (and kv_cache_dtype_skip_layers) says."""
     file, model = read_calibration(path), vllm_config.model_config
-    n = model.hf_text_config.num_hidden_layers
-    if file.n_layers != n:
-        raise ValueError(f"octavo: {path} is of {file.n_layers} layers; the model has {n}")
+    file.check_model(model.hf_text_config.model_type, model.hf_text_config.num_hidden_layers)
     for name in layer_names:
         layer = vllm_config.compilation_config.static_forward_context[name]
         form = kv_format(layer.kv_cache_dtype, model.dtype)
