@@ -223,6 +223,10 @@ def test_bodies_that_nobody_reads_take_no_upload(start):
     end = time.monotonic() + 20
     while server.request("POST", COMPLETIONS, b" " * (900 << 10), headers=key)[0] != 503:
         assert time.monotonic() < end
+    # Halves of short ones fill what the long ones leave.
+    for _ in range(140):
+        s = raw(server, f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: 16384\r\n\r\n".encode() + b" " * 16000)
+        sockets.append(s)
     assert server.request("POST", COMPLETIONS, {"prompt": "a", "max_tokens": 1, "user": "u" * 9000}, headers=key)[0] == 200
     for s in sockets:
         s.close()

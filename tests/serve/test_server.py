@@ -456,13 +456,14 @@ def test_drain_answers_what_came_whole(start):
     """A long body that has come whole before SIGTERM, and waits to be read behind another one, is answered."""
     server = start("--drain-timeout", 60)
     own = server.metrics()["octavo:http_requests_total"]     # this one
-    bodies = [("/tokenize", {"prompt": "the quick " * 60_000}), (COMPLETIONS, {"prompt": "a", "max_tokens": 2, "ignore_eos": True, "user": "u" * 20_000})]
+    # Ahead of it so many long texts that they last beyond the signal.
+    bodies = [("/tokenize", {"prompt": "the quick " * 120_000})] * 5 + [(COMPLETIONS, {"prompt": "a", "max_tokens": 2, "ignore_eos": True, "user": "u" * 20_000})]
     waiting = [raw(server, post_bytes(path, json.dumps(body).encode(), "Connection: close\r\n"), timeout=120) for path, body in bodies]
     end = time.monotonic() + 60
-    while server.metrics()["octavo:http_requests_total"] - (own := own + 1) < 2:
+    while server.metrics()["octavo:http_requests_total"] - (own := own + 1) < 6:
         assert time.monotonic() < end
     server.process.send_signal(signal.SIGTERM)
-    assert [read_all(s).split(b"\r\n")[0] for s in waiting] == [b"HTTP/1.1 200 OK"] * 2
+    assert [read_all(s).split(b"\r\n")[0] for s in waiting] == [b"HTTP/1.1 200 OK"] * 6
     assert server.stop(told=True) == 0
 
 
