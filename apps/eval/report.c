@@ -59,15 +59,21 @@ static void add_interval_small(app_table *table, double value, const eval_interv
     app_table_cell(table, value == 0 ? "0" : "%.1e [%s, %s]", value, low, high);
 }
 
+/* A table with a row for each cache. */
+static void begin_caches(app_table *table, const char *const *heads, size_t n_heads)
+{
+    app_table_column(table, "cache", true);
+    for (size_t i = 0; i < n_heads; i++) {
+        app_table_column(table, heads[i], false);
+    }
+}
+
 static void add_quality_table(const eval_result *r, const eval_text *t, app_text *text)
 {
     static const char *const heads[] = { "KV bytes a token", "perplexity", "× base [95 %]", "KL mean [95 %]", "KL p99", "KL max", "reverse KL mean", "p99", "max",
                                          "same top-1", "p moved mean", "p moved p99", "saturated" };
     app_table table = { 0 };
-    app_table_column(&table, "cache", true);
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        app_table_column(&table, heads[i], false);
-    }
+    begin_caches(&table, heads, sizeof(heads) / sizeof(heads[0]));
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const eval_quality *const q = &t->quality[f];
         app_table_cell(&table, "%s%s", r->formats[f].label, f == 0 ? " (base)" : "");
@@ -97,10 +103,7 @@ static void add_more_table(const eval_result *r, const eval_text *t, app_text *t
 {
     static const char *const heads[] = { "KL p50", "KL p90", "reverse KL mean [95 %]", "p50", "p90", "same top-1 [95 %]", "p moved with its sign", "p moved, largest", "KL beyond the floor [95 %]" };
     app_table table = { 0 };
-    app_table_column(&table, "cache", true);
-    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
-        app_table_column(&table, heads[i], false);
-    }
+    begin_caches(&table, heads, sizeof(heads) / sizeof(heads[0]));
     for (uint32_t f = 0; f < r->n_formats; f++) {
         const eval_quality *const q = &t->quality[f];
         app_table_cell(&table, "%s%s", r->formats[f].label, f == 0 ? " (base)" : "");
