@@ -136,46 +136,6 @@ static bool read_stop(const json_t *root, app_ask *ask, app_problem *problem)
     return n <= OCTE_STOPS_MAX || app_problem_set(problem, 400, "stop", NULL, "'stop' has %zu texts; at most %d are looked for", n, OCTE_STOPS_MAX);
 }
 
-/* What would change the answer and is not built is refused, not left out in silence. */
-static bool check_unbuilt(const json_t *root, app_problem *problem)
-{
-    static const char *const names[] = { "tools", "functions", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern", "modalities", "audio",
-                                         "stop_token_ids", "structured_outputs", "grammar", "json_schema", "prompt_logprobs", "truncate_prompt_tokens", "chat_template" };
-    /* What they say when nothing is to change. */
-    static const struct { const char *name, *neutral[2]; } fields[] = {
-        { "repetition_penalty", { "1" } }, { "min_tokens", { "0" } }, { "include_stop_str_in_output", { "false" } }, { "add_generation_prompt", { "true" } },
-        { "continue_final_message", { "false" } }, { "tool_choice", { "none", "auto" } }, { "function_call", { "none", "auto" } } };
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const json_t *const value = field(root, names[i]);
-        const bool empty = value == NULL || (json_is_array(value) && json_array_size(value) == 0) || (json_is_object(value) && json_object_size(value) == 0) || (json_is_string(value) && json_string_length(value) == 0);
-        if (!empty) {
-            return app_problem_set(problem, 400, names[i], "unsupported", "'%s' is not supported", names[i]);
-        }
-    }
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        const json_t *const value = field(root, fields[i].name);
-        bool neutral = value == NULL;
-        for (size_t k = 0; k < 2 && fields[i].neutral[k] != NULL && !neutral; k++) {
-            const char *const is = fields[i].neutral[k];
-            neutral = json_is_string(value)    ? strcmp(json_string_value(value), is) == 0
-                      : json_is_boolean(value) ? strcmp(json_is_true(value) ? "true" : "false", is) == 0
-                                               : json_is_number(value) && is[0] >= '0' && is[0] <= '9' && json_number_value(value) == (double)(is[0] - '0');
-        }
-        if (!neutral) {
-            return app_problem_set(problem, 400, fields[i].name, "unsupported", "'%s' is not supported", fields[i].name);
-        }
-    }
-    bool echo = false;
-    int64_t best_of = 1;
-    if (!read_switch(root, "echo", &echo, problem) || !read_count(root, "best_of", 1, INT_MAX, &best_of, problem)) {
-        return false;
-    }
-    if (echo || best_of > 1) {
-        return app_problem_set(problem, 400, echo ? "echo" : "best_of", "unsupported", "'%s' is not supported", echo ? "echo" : "best_of");
-    }
-    return true;
-}
-
 static bool read_bias(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem)
 {
     const json_t *const map = field(root, "logit_bias");
@@ -231,19 +191,20 @@ static bool read_format(const json_t *root, app_ask *ask, app_problem *problem)
 
 /* ---- prompts ------------------------------------------------------------------------------------------------------------ */
 
-/* All connections wait while a text is tokenized, which takes libllama the square of the special tokens in it. */
-bool app_text_check(const app_server *server, const char *text, size_t length, app_problem *problem)
+/* Others wait while a text is tokenized, which takes libllama the square of the special tokens in it. 128 short texts together take half as long as one that is just allowed: not worth
+ * a pass over the vocabulary for each of them. */
+bool app_text_check(const app_server *server, const char *text, size_t length, size_t *n_special, app_problem *problem)
 {
-    enum { MOST_SPECIAL = 16384 };
+    enum { MOST_SPECIAL = 16384, SHORT_BYTES = 1024 };
     length = length == SIZE_MAX ? strlen(text) : length;
-    const size_t n = length > MOST_SPECIAL ? octe_vocab_most_special(server->vocab, text, length) : 0;
-    return n <= MOST_SPECIAL || app_problem_set(problem, 400, NULL, NULL, "the text may have %zu special tokens; at most %d are looked for", n, MOST_SPECIAL);
+    *n_special += length > SHORT_BYTES ? octe_vocab_most_special(server->vocab, text, length) : 0;
+    return *n_special <= MOST_SPECIAL || app_problem_set(problem, 400, NULL, NULL, "the texts may have %zu special tokens; at most %d are looked for", *n_special, MOST_SPECIAL);
 }
 
-static bool tokenize(const app_server *server, const char *text, size_t n, bool special, app_prompt *prompt, app_problem *problem)
+static bool tokenize(const app_server *server, const char *text, size_t n, bool special, size_t *n_special, app_prompt *prompt, app_problem *problem)
 {
     oct_error error = OCT_ERROR_INIT;
-    if (!app_text_check(server, text, n, problem)) {
+    if (!app_text_check(server, text, n, n_special, problem)) {
         return false;
     }
     return octe_vocab_tokenize(server->vocab, text, n, true, special, &prompt->tokens, &prompt->n, &error) == OCT_OK || app_problem_of(problem, &error);
@@ -325,7 +286,8 @@ bool app_chat_prompt_read(const app_server *server, const json_t *list, bool ans
     if (fine && octe_vocab_apply_chat(server->vocab, messages, n, answer_follows, &text, &error) != OCT_OK) {
         fine = app_problem_of(problem, &error);
     }
-    fine = fine && tokenize(server, text, SIZE_MAX, true, prompt, problem);
+    size_t n_special = 0;
+    fine = fine && tokenize(server, text, SIZE_MAX, true, &n_special, prompt, problem);
     for (size_t i = 0; messages != NULL && i < n; i++) {
         free((char *)messages[i].content);
     }
@@ -334,10 +296,10 @@ bool app_chat_prompt_read(const app_server *server, const json_t *list, bool ans
     return fine;
 }
 
-bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *prompt, app_problem *problem)
+bool app_prompt_read(const app_server *server, const json_t *value, size_t *n_special, app_prompt *prompt, app_problem *problem)
 {
     if (json_is_string(value)) {
-        return tokenize(server, json_string_value(value), json_string_length(value), false, prompt, problem);
+        return tokenize(server, json_string_value(value), json_string_length(value), false, n_special, prompt, problem);
     }
     return json_is_array(value) ? read_tokens(server, value, prompt, problem) : wrong(problem, "prompt", "a text or a list of tokens");
 }
@@ -359,9 +321,10 @@ static bool read_prompts(const app_server *server, const json_t *root, app_ask *
         return app_problem_set(problem, 400, "prompt", NULL, "%zu prompts with %u choices each make %zu; at most %d are answered together", n, ask->n, n * ask->n, APP_ANSWERS_MAX);
     }
     bool fine = room_for_prompts(ask, n, problem);
+    size_t n_special = 0;
     /* One after the other: what is behind a prompt that is too long is not tokenized any more. */
     for (size_t i = 0; i < n && fine; i++) {
-        fine = app_prompt_read(server, several ? json_array_get(value, i) : value, &ask->prompt[i], problem) && check_length(server, ask, &ask->prompt[i], problem);
+        fine = app_prompt_read(server, several ? json_array_get(value, i) : value, &n_special, &ask->prompt[i], problem) && check_length(server, ask, &ask->prompt[i], problem);
     }
     return fine;
 }
@@ -426,14 +389,9 @@ octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt)
     return spec;
 }
 
-bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem)
+static bool read_ask(const app_server *server, const json_t *root, bool chat, app_ask *ask, app_problem *problem)
 {
-    *ask = (app_ask){ .chat = chat, .n = 1, .spec.sampling = { .temp = 1.0f, .top_p = 1.0f } };
-    ask->root = app_json_read(body, n_body, problem);
-    const json_t *const root = ask->root;
-    if (root == NULL) {
-        return false;
-    }
+    *ask = (app_ask){ .chat = chat, .n = 1, .stop = json_incref(json_object_get(root, "stop")), .spec.sampling = { .temp = 1.0f, .top_p = 1.0f } };
     const json_t *const model = field(root, "model"), *const user = field(root, "user"), *const stream_options = field(root, "stream_options");
     if (model != NULL && !json_is_string(model)) {
         return wrong(problem, "model", "a text");
@@ -449,7 +407,7 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     }
     int64_t n = 1, seed = -1, priority = 0, top_k = 0, n_draft = OCTE_DRAFT_MAX;
     octe_sampler_options *const sampling = &ask->spec.sampling;
-    const bool counted = check_unbuilt(root, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem);
+    const bool counted = app_fields_check(chat, root, problem) && app_stream_fields_check(stream_options, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem);
     ask->n = (uint32_t)n;
     const bool fine = counted && read_count(root, "seed", 0, UINT32_MAX, &seed, problem) &&
                       read_count(root, "priority", -OCTE_PRIORITY_MAX, OCTE_PRIORITY_MAX, &priority, problem) && read_count(root, "top_k", -1, INT_MAX, &top_k, problem) &&
@@ -474,15 +432,27 @@ bool app_ask_read(const app_server *server, bool chat, const char *body, size_t 
     return true;
 }
 
+/* A body of megabytes takes milliseconds to free, too: that is done by who reads it, and what is refused leaves nothing. */
+bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem)
+{
+    json_t *const root = app_json_read(body, n_body, problem);
+    const bool fine = root != NULL && read_ask(server, root, chat, ask, problem);
+    json_decref(root);
+    if (!fine) {
+        app_ask_release(ask);
+    }
+    return fine;
+}
+
 void app_ask_release(app_ask *ask)
 {
-    json_decref(ask->root);
+    json_decref(ask->stop);
     for (uint32_t i = 0; i < ask->n_prompts; i++) {
         free(ask->prompt[i].tokens);
     }
     free(ask->prompt);
     free(ask->bias);
-    ask->root = NULL;
+    ask->stop = NULL;
     ask->prompt = NULL;
     ask->n_prompts = 0;
     ask->spec.sampling.bias = ask->bias = NULL;

@@ -137,6 +137,10 @@ static void read_now(app_exchange *x)
     default:
         break;   /* of no matter */
     }
+    if (x->problem.status != 0) {   /* what is refused is freed here, and not by the thread that all connections wait for */
+        app_prefix_free(x->prefix);
+        x->prefix = NULL;
+    }
 }
 
 static void *work(void *argument)
@@ -154,7 +158,11 @@ static void *work(void *argument)
         r->first = x->next_to_read;
         const bool stopping = r->stopping;
         (void)pthread_mutex_unlock(&r->lock);
-        if (stopping) {
+        /* Seconds of work for nobody would hold up all that wait behind. */
+        x->left = app_http_has_hung_up(x->socket);
+        if (x->left) {
+            /* no work */
+        } else if (stopping) {
             (void)app_problem_set(&x->problem, 503, NULL, NULL, "the server is going down");
         } else {
             read_now(x);

@@ -15,7 +15,7 @@
 #include "apps/serve/server.h"
 #include "host/clock.h"
 
-enum { HEADER_BYTES = 32 * 1024 };
+enum { HEADER_BYTES = 32 * 1024, TIMEOUT_BYTES = 1 << 20 };   /* TIMEOUT_BYTES: so many more of a reply give it --request-timeout once more */
 
 /* A connection as its listener sees it. */
 typedef struct connection {
@@ -23,6 +23,8 @@ typedef struct connection {
     int socket;
     bool busy;             /* a whole request has come and is being answered */
     double since;          /* when it was opened, or the last answer ended */
+    double until;          /* when a reply that is no stream must have been read; 0: none is on its way */
+    struct app_http *http;
 } connection;
 
 struct app_http {
@@ -42,7 +44,7 @@ static void note_connection(void *argument, struct MHD_Connection *c, void **con
         connection *const record = calloc(1, sizeof(*record));
         const union MHD_ConnectionInfo *const info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
         if (record != NULL) {
-            *record = (connection){ .next = http->first, .socket = info != NULL ? info->connect_fd : -1, .since = oct__clock_seconds() };
+            *record = (connection){ .next = http->first, .socket = info != NULL ? info->connect_fd : -1, .since = oct__clock_seconds(), .http = http };
             if (http->first != NULL) {
                 http->first->previous = record;
             }
@@ -61,16 +63,54 @@ static void note_connection(void *argument, struct MHD_Connection *c, void **con
     (void)pthread_mutex_unlock(&http->lock);
 }
 
-static void set_busy(app_http *http, struct MHD_Connection *c, bool busy)
+static connection *record_of(struct MHD_Connection *c)
 {
     const union MHD_ConnectionInfo *const info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    connection *const record = info != NULL ? info->socket_context : NULL;
+    return info != NULL ? info->socket_context : NULL;
+}
+
+static void set_busy(struct MHD_Connection *c, bool busy)
+{
+    connection *const record = record_of(c);
     if (record != NULL) {
-        (void)pthread_mutex_lock(&http->lock);
+        (void)pthread_mutex_lock(&record->http->lock);
         record->busy = busy;
         record->since = oct__clock_seconds();
-        (void)pthread_mutex_unlock(&http->lock);
+        record->until = 0.0;
+        (void)pthread_mutex_unlock(&record->http->lock);
     }
+}
+
+static double time_to_read(const app_server *server, size_t n_bytes) { return oct__clock_seconds() + server->request_seconds * (1.0 + (double)n_bytes / TIMEOUT_BYTES); }
+
+/* libmicrohttpd's own time begins anew with each byte that leaves: who takes one now and then would keep connection and reply for ever. */
+static void set_until(struct MHD_Connection *c, size_t n_bytes)
+{
+    connection *const record = record_of(c);
+    if (record != NULL) {
+        (void)pthread_mutex_lock(&record->http->lock);
+        record->until = time_to_read(record->http->server, n_bytes);
+        (void)pthread_mutex_unlock(&record->http->lock);
+    }
+}
+
+bool app_http_has_hung_up(int socket)
+{
+    /* Not recv: bytes behind the request would hide the end that follows them. */
+    struct pollfd end = { .fd = socket, .events = POLLRDHUP };
+    return socket >= 0 && poll(&end, 1, 0) > 0;
+}
+
+/* The same of a stream whose answers have ended; while they are being made it lasts as long as they do. With the service's lock held. */
+static bool is_over(app_exchange *x)
+{
+    if (!x->ask.stream || !x->asked || !app_reply_is_ready(x)) {
+        return false;
+    }
+    if (x->until <= 0.0) {
+        x->until = time_to_read(x->server, app_reply_stream_left(x));
+    }
+    return oct__clock_seconds() > x->until;
 }
 
 /* A suspended connection is not looked at by libmicrohttpd: without this, who hangs up would keep pages until its answer is whole. A client that closes its own side
@@ -79,13 +119,16 @@ static void end_hung_up(app_server *server)
 {
     octe_service_lock(server->service);
     for (app_exchange *x = server->first; x != NULL; x = x->next) {
-        /* Not recv: bytes behind the request would hide the end that follows them. */
-        struct pollfd end = { .fd = x->socket, .events = POLLRDHUP };
-        if (x->gone || x->socket < 0 || poll(&end, 1, 0) <= 0) {
+        const bool over = !x->gone && is_over(x);
+        if (over) {
+            (void)shutdown(x->socket, SHUT_RDWR);
+        }
+        if (x->gone || !(over || app_http_has_hung_up(x->socket))) {
             continue;
         }
         x->gone = true;
-        if (x->suspended) {
+        /* What a job works on is the exchange's: one that has begun is waited for. */
+        if (x->suspended && (x->prefix == NULL || octe_service_withdraw(server->service, &x->prefix->job))) {
             x->suspended = false;
             MHD_resume_connection(x->connection);
         }
@@ -100,7 +143,7 @@ void app_http_tend(app_http *http)
     const double now = oct__clock_seconds();
     (void)pthread_mutex_lock(&http->lock);
     for (connection *c = http->first; c != NULL; c = c->next) {
-        if (!c->busy && c->socket >= 0 && now - c->since > http->server->request_seconds) {
+        if (c->socket >= 0 && (c->busy ? c->until > 0.0 && now > c->until : now - c->since > http->server->request_seconds)) {
             (void)shutdown(c->socket, SHUT_RDWR);
             c->socket = -1;
         }
@@ -120,6 +163,7 @@ static enum MHD_Result send_text_with(struct MHD_Connection *c, unsigned status,
         free(text);
         return MHD_NO;
     }
+    set_until(c, strlen(text));
     (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     /* The page is one file, asks this server alone and is nobody's frame. */
@@ -236,9 +280,7 @@ static enum MHD_Result send_whole(app_exchange *x)
 
 static void list_exchange(app_exchange *x)
 {
-    const union MHD_ConnectionInfo *const info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     octe_service_lock(x->server->service);
-    x->socket = info != NULL ? info->connect_fd : -1;
     x->listed = true;
     x->next = x->server->first;
     if (x->next != NULL) {
@@ -281,6 +323,9 @@ static bool ask_all(app_exchange *x, app_problem *problem)
         x->answer[x->n_answers++] = answer;
         octe_service_unlock(x->server->service);
     }
+    octe_service_lock(x->server->service);
+    x->asked = true;
+    octe_service_unlock(x->server->service);
     return true;
 }
 
@@ -311,18 +356,19 @@ static void wake_prefix(void *context)
     }
 }
 
-/* A connection stays until its job is done: it is suspended, so nobody ends its exchange. */
+/* A connection stays until its job is done or withdrawn: it is suspended, so nobody ends its exchange. */
 static enum MHD_Result send_prefix(app_exchange *x)
 {
     octe_service_lock(x->server->service);
-    const bool done = x->prefix->job.done;
-    if (!done) {
+    octe_prefix_job *const job = &x->prefix->job;
+    const bool nobody = x->gone && (job->withdrawn || octe_service_withdraw(x->server->service, job)), done = job->done;
+    if (!done && !nobody) {
         x->suspended = true;
         MHD_suspend_connection(x->connection);
     }
     octe_service_unlock(x->server->service);
-    if (!done) {
-        return MHD_YES;
+    if (!done || nobody) {
+        return nobody ? MHD_NO : MHD_YES;
     }
     app_problem problem = { 0 };
     json_t *const reply = app_prefix_reply(x->prefix, &problem);
@@ -334,10 +380,17 @@ static enum MHD_Result begin_prefix(app_exchange *x)
     app_problem problem = { 0 };
     x->prefix->job.notify = wake_prefix;
     x->prefix->job.context = x;
-    if (x->late || !octe_service_submit(x->server->service, &x->prefix->job)) {
+    oct_error error = OCT_ERROR_INIT;
+    if (x->late) {
         (void)app_problem_set(&problem, 503, NULL, NULL, "the server is going down");
         return send_problem(x, &problem);
     }
+    list_exchange(x);
+    if (octe_service_submit(x->server->service, &x->prefix->job, &error) != OCT_OK) {
+        (void)app_problem_of(&problem, &error);
+        return send_problem(x, &problem);
+    }
+    x->submitted = true;
     return send_prefix(x);
 }
 
@@ -371,6 +424,9 @@ static enum MHD_Result answer_route(app_exchange *x)
     app_server *const server = x->server;
     char *reply;
     app_body_drop(x);   /* it has been read: its memory is not for as long as the reply takes */
+    if (x->left) {
+        return MHD_NO;
+    }
     if (x->problem.status != 0) {
         return send_problem(x, &x->problem);
     }
@@ -401,6 +457,22 @@ static enum MHD_Result answer_route(app_exchange *x)
         x->reply = NULL;
         return send_text(x->connection, 200, "application/json", reply);
     }
+}
+
+static void note_said(app_exchange *x)
+{
+    x->server->n_unsaid -= x->unsaid ? 1 : 0;
+    x->unsaid = false;
+}
+
+/* What is suspended has not been told anything. */
+static enum MHD_Result note_reply(app_exchange *x, enum MHD_Result result)
+{
+    const union MHD_ConnectionInfo *const info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_SUSPENDED);
+    if (info == NULL || info->suspended != MHD_YES) {
+        note_said(x);
+    }
+    return result;
 }
 
 /* Called with the header, then with each piece of the body, then without one; and again each time a suspended connection goes on. */
@@ -435,26 +507,30 @@ static enum MHD_Result handle(void *argument, struct MHD_Connection *c, const ch
         return MHD_YES;
     }
     if (x->begun) {
-        return x->prefix != NULL ? send_prefix(x) : send_whole(x);   /* woken: a stream goes on by itself */
+        return note_reply(x, x->submitted ? send_prefix(x) : send_whole(x));   /* woken: a stream goes on by itself */
     }
     if (!x->routed) {
         x->routed = x->counted = true;
         x->server->n_requests++;
         x->server->n_exchanges++;
-        set_busy(http, c, true);
+        x->server->n_unsaid++;
+        x->unsaid = true;
+        set_busy(c, true);
+        const union MHD_ConnectionInfo *const info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        x->socket = info != NULL ? info->connect_fd : -1;
         x->late = x->server->draining;
         if (x->problem.status == 0 && !app_body_read(x)) {
             return MHD_YES;   /* suspended */
         }
     }
-    return answer_route(x);
+    return note_reply(x, answer_route(x));
 }
 
 /* The reply is sent, or the client has gone. */
 static void end_exchange(void *argument, struct MHD_Connection *c, void **context, enum MHD_RequestTerminationCode code)
 {
-    app_http *const http = argument;
     app_exchange *const x = *context;
+    (void)argument;
     (void)code;
     if (x == NULL) {
         return;
@@ -463,10 +539,11 @@ static void end_exchange(void *argument, struct MHD_Connection *c, void **contex
     for (uint32_t i = 0; i < x->n_answers; i++) {
         octe_answer_abandon(x->answer[i]);
     }
+    note_said(x);
     if (x->counted) {
         x->server->n_exchanges--;
     }
-    set_busy(http, c, false);
+    set_busy(c, false);
     app_ask_free(&x->ask);
     app_prefix_free(x->prefix);
     free(x->reply);

@@ -219,6 +219,18 @@ static bool stream_answer(app_exchange *x, uint32_t i)
     return fine;
 }
 
+/* Of each token a piece of text or, with log-probabilities, about a hundred bytes for each that is named. */
+size_t app_reply_stream_left(const app_exchange *x)
+{
+    const size_t each = x->ask.spec.n_logprobs < 0 ? 0 : 100 + 80 * (size_t)x->ask.spec.n_logprobs;
+    size_t n = x->n_out - x->at_out;
+    for (uint32_t i = 0; i < x->n_answers; i++) {
+        const octe_answer_view view = octe_answer_look(x->answer[i]);
+        n += x->ended[i] ? 0 : 1024 + 6 * (view.n_text - x->given[i]) + each * (view.n_tokens - x->given_tokens[i]);
+    }
+    return n;
+}
+
 bool app_reply_stream(app_exchange *x)
 {
     static const char done[] = "data: [DONE]\n\n";
@@ -255,13 +267,14 @@ json_t *app_reply_tokenize(const app_server *server, const char *body, size_t n_
     json_t *reply = NULL;
     int32_t *tokens = NULL;
     uint32_t n = 0;
+    size_t n_special = 0;
     oct_error error = OCT_ERROR_INIT;
     if (root == NULL) {
         return NULL;
     }
     if (!json_is_string(text) || (special != NULL && !json_is_boolean(special))) {
         (void)app_problem_set(problem, 400, "prompt", NULL, "'prompt' must be a text, 'add_special_tokens' true or false");
-    } else if (!app_text_check(server, json_string_value(text), json_string_length(text), problem)) {
+    } else if (!app_text_check(server, json_string_value(text), json_string_length(text), &n_special, problem)) {
         /* said already */
     } else if (octe_vocab_tokenize(server->vocab, json_string_value(text), json_string_length(text), special == NULL || json_is_true(special), false, &tokens, &n, &error) != OCT_OK) {
         (void)app_problem_of(problem, &error);
@@ -316,100 +329,6 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
 }
 
 /* ---- for those who watch ---------------------------------------------------------------------------------------------------------- */
-
-static void add_metric(oct__text *text, const char *name, const char *type, const char *help, double value)
-{
-    oct__text_add(text, "# HELP octavo:%s %s\n# TYPE octavo:%s %s\noctavo:%s ", name, help, name, type, name);
-    oct__text_add_number(text, value, 15);
-    oct__text_add(text, "\n");
-}
-
-static void add_histogram(oct__text *text, const char *name, const char *help, const double *bounds, const octe_histogram *h)
-{
-    uint64_t n = 0;
-    oct__text_add(text, "# HELP octavo:%s %s\n# TYPE octavo:%s histogram\n", name, help, name);
-    for (uint32_t i = 0; i < OCTE_BUCKETS; i++) {
-        n += h->n[i];
-        oct__text_add(text, "octavo:%s_bucket{le=\"", name);
-        if (i < OCTE_BUCKETS - 1) {
-            oct__text_add_number(text, bounds[i], 6);
-        } else {
-            oct__text_add(text, "+Inf");
-        }
-        oct__text_add(text, "\"} %llu\n", (unsigned long long)n);
-    }
-    oct__text_add(text, "octavo:%s_sum ", name);
-    oct__text_add_number(text, h->sum, 12);
-    oct__text_add(text, "\noctavo:%s_count %llu\n", name, (unsigned long long)n);
-}
-
-static void write_metrics(const app_server *server, const octe_service_stats *s, oct__text *text)
-{
-    const octe_scheduler_stats *const c = &s->scheduler;
-    static const char *const pool_name[] = { "full", "window" };
-    const double used = (double)c->pool[0].n_used / (double)(c->pool[0].n > 0 ? c->pool[0].n : 1);
-    /* Those that the thread between two steps has not seen yet wait, too. */
-    const uint32_t unseen = s->n_open > c->n_running ? s->n_open - c->n_running : 0, waiting = unseen > c->n_waiting ? unseen : c->n_waiting;
-    add_metric(text, "num_requests_running", "gauge", "Requests that hold pages.", c->n_running);
-    add_metric(text, "num_requests_waiting", "gauge", "Requests that wait for pages.", waiting);
-    add_metric(text, "kv_cache_usage_perc", "gauge", "Pages in use, of 1.", used);
-    add_metric(text, "num_preemptions_total", "counter", "Requests that gave their pages back.", (double)c->n_preempted);
-    add_metric(text, "swapped_out_total", "counter", "Of these, requests whose pages went to host memory.", (double)c->n_swapped_out);
-    add_metric(text, "prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", (double)c->n_prompt_tokens);
-    add_metric(text, "prefix_cache_hits_total", "counter", "Prompt tokens found there.", (double)c->n_cached_tokens);
-    add_metric(text, "computed_tokens_total", "counter", "Tokens that went through the model.", (double)c->n_rows);
-    add_metric(text, "prompt_tokens_total", "counter", "Tokens of prompts, computed or found in the cache, of answers with a first token.", (double)s->n_prompt);
-    add_metric(text, "generation_tokens_total", "counter", "Tokens sampled.", (double)s->n_sampled);
-    add_metric(text, "steps_total", "counter", "Steps of the model.", (double)c->n_steps);
-    add_metric(text, "failed_steps_total", "counter", "Steps that failed.", (double)s->n_failed_steps);
-    add_metric(text, "step_seconds_total", "counter", "Seconds of steps, and between them while requests are there.", s->busy_seconds);
-    add_metric(text, "model_seconds_total", "counter", "Of these, seconds of the model.", s->seconds.model);
-    add_metric(text, "sampling_seconds_total", "counter", "Of these, seconds of sampling and of what answers are told.", s->seconds.sampling);
-    add_metric(text, "http_requests_total", "counter", "Requests of any route.", (double)server->n_requests);
-    add_metric(text, "http_refused_total", "counter", "Requests answered by an error.", (double)server->n_refused);
-    add_histogram(text, "time_to_first_token_seconds", "From a request to its first token.", octe_bucket_seconds, &s->first_token);
-    add_histogram(text, "inter_token_latency_seconds", "From a token to the next; tokens of one step share its time.", octe_bucket_seconds, &s->between_tokens);
-    add_histogram(text, "e2e_request_latency_seconds", "From a request to its last token.", octe_bucket_seconds, &s->whole);
-    add_histogram(text, "request_prompt_tokens", "Tokens of the prompt, of answers that ended.", octe_bucket_tokens, &s->prompt_tokens);
-    add_histogram(text, "request_generation_tokens", "Tokens of the answer, of answers that ended.", octe_bucket_tokens, &s->answer_tokens);
-    if (server->draft_tokens > 0) {
-        add_metric(text, "spec_decode_num_drafts_total", "counter", "Steps of an answer with guesses.", (double)c->n_drafts);
-        add_metric(text, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.", (double)c->n_draft_tokens);
-        add_metric(text, "spec_decode_num_accepted_tokens_total", "counter", "Guesses that came true.", (double)c->n_accepted_tokens);
-        oct__text_add(text, "# HELP octavo:spec_decode_num_accepted_tokens_per_pos_total Guesses that came true, by place.\n# TYPE octavo:spec_decode_num_accepted_tokens_per_pos_total counter\n");
-        for (uint32_t i = 0; i < server->draft_tokens; i++) {
-            oct__text_add(text, "octavo:spec_decode_num_accepted_tokens_per_pos_total{position=\"%u\"} %llu\n", i, (unsigned long long)c->n_accepted_at[i]);
-        }
-    }
-    oct__text_add(text, "# HELP octavo:request_success_total Answers that ended.\n# TYPE octavo:request_success_total counter\n");
-    oct__text_add(text, "octavo:request_success_total{finished_reason=\"stop\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_STOP]);
-    oct__text_add(text, "octavo:request_success_total{finished_reason=\"length\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_LENGTH]);
-    oct__text_add(text, "octavo:request_success_total{finished_reason=\"abort\"} %llu\n", (unsigned long long)s->n_ended[OCTE_END_FAILED]);
-    oct__text_add(text, "# HELP octavo:pages Pages of a pool by what they are.\n# TYPE octavo:pages gauge\n");
-    for (int g = 0; g < 2 && c->pool[g].n > 0; g++) {
-        oct__text_add(text, "octavo:pages{pool=\"%s\",state=\"free\"} %lld\n", pool_name[g], (long long)c->pool[g].n_free);
-        oct__text_add(text, "octavo:pages{pool=\"%s\",state=\"cached\"} %lld\n", pool_name[g], (long long)c->pool[g].n_cached);
-        oct__text_add(text, "octavo:pages{pool=\"%s\",state=\"used\"} %lld\n", pool_name[g], (long long)c->pool[g].n_used);
-        oct__text_add(text, "octavo:pages{pool=\"%s\",state=\"all\"} %lld\n", pool_name[g], (long long)c->pool[g].n);
-    }
-}
-
-char *app_reply_metrics(const app_server *server)
-{
-    octe_service_stats stats;
-    octe_service_stats_get(server->service, &stats);
-    oct__text text;
-    oct__text_init(&text, NULL, 0);
-    write_metrics(server, &stats, &text);
-    /* Counters of this server may grow between the two passes, by a digit each at most. */
-    const size_t room = text.length + 256;
-    char *const bytes = malloc(room);
-    if (bytes != NULL) {
-        oct__text_init(&text, bytes, room);
-        write_metrics(server, &stats, &text);
-    }
-    return bytes;
-}
 
 char *app_reply_explain(const app_server *server)
 {

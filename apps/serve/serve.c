@@ -1,10 +1,12 @@
 /* serve.c: owns `octavo serve`: opens model, engine and service, listens, and goes down in order. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "apps/cache_flags.h"
 #include "apps/interrupt.h"
@@ -117,9 +119,12 @@ static void drain(app_server *server, app_http *http, uint32_t seconds)
         nap();
         app_http_tend(http);
     }
-    /* Whoever still waits hears why; then the replies need a moment to leave. */
+    /* Whoever still waits hears why, however long a busy machine takes to say it; then the replies need a moment to leave, and who does not read his holds nobody up. */
     octe_service_stop(server->service);
     app_reader_stop(server);
+    for (const double stopped = oct__clock_seconds(); server->n_unsaid > 0 && oct__clock_seconds() - stopped < server->request_seconds;) {
+        nap();
+    }
     for (int i = 0; i < 20 && server->n_exchanges > 0; i++) {
         nap();
     }
@@ -224,8 +229,8 @@ static int run(const app_command *command, int argc, char **argv)
     }
     app_thread_note(o.n_threads);
     (void)umask(S_IRWXG | S_IRWXO);   /* what is written has everybody's prompts in it */
-    struct stat directory;
-    if (o.prefix_directory != NULL && (stat(o.prefix_directory, &directory) != 0 || !S_ISDIR(directory.st_mode))) {
+    const int prefix_folder = o.prefix_directory != NULL ? open(o.prefix_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (o.prefix_directory != NULL && prefix_folder < 0) {
         octe_scales_free(&scales);
         return app_arguments_complain(command, "--slot-save-path is '%.200s'; must be a directory", o.prefix_directory);
     }
@@ -234,7 +239,7 @@ static int run(const app_command *command, int argc, char **argv)
     octe_model *model = NULL;
     octe_vocab *vocab = NULL;
     oct_error error = OCT_ERROR_INIT;
-    app_server server = { .api_key = o.api_key, .host = o.host, .prefix_directory = o.prefix_directory, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
+    app_server server = { .api_key = o.api_key, .host = o.host, .prefix_folder = prefix_folder, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
                           .max_upload_bytes = o.upload_bytes < 2 * o.body_bytes ? 2 * o.body_bytes : o.upload_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
     oct_status status = octe_model_open(o.model, NULL, &model, &error);
     if (status == OCT_OK) {
@@ -261,6 +266,9 @@ static int run(const app_command *command, int argc, char **argv)
     octe_vocab_close(vocab);
     octe_model_close(model);
     octe_scales_free(&scales);
+    if (prefix_folder >= 0) {
+        (void)close(prefix_folder);
+    }
     return code;
 }
 

@@ -18,7 +18,7 @@ typedef struct app_server {
     octe_service *service;
     const char *model_name, *api_key;   /* api_key NULL: none is asked for */
     const char *host;                   /* as --host has it */
-    const char *prefix_directory;       /* of files of prefixes; NULL: none are written or read */
+    int prefix_folder;                  /* of files of prefixes, a descriptor; -1: none are written or read */
     app_texts allowed_hosts;            /* names beside this machine's own */
     size_t max_body_bytes, max_upload_bytes;   /* of one body, of all that are on their way */
     size_t upload_bytes;                /* what those take; the HTTP thread's */
@@ -27,6 +27,7 @@ typedef struct app_server {
     double begun;
     struct app_reader *reader;          /* of long bodies */
     _Atomic uint32_t n_exchanges;       /* being answered */
+    _Atomic uint32_t n_unsaid;          /* of these, not yet told their reply, or that it is a stream */
     _Atomic bool draining;
     _Atomic uint64_t n_requests, n_refused;
     struct app_exchange *first;         /* whose answers are being made; with the service's lock */
@@ -67,7 +68,7 @@ typedef struct app_prompt {
 
 /* What a body asks for. */
 typedef struct app_ask {
-    json_t *root;                       /* the body; spec.stop points into it */
+    json_t *stop;                       /* what spec.stop points into */
     app_prompt *prompt;                 /* [n_prompts] */
     uint32_t n_prompts;
     octe_logit_bias *bias;
@@ -77,14 +78,19 @@ typedef struct app_ask {
     bool chat, stream, include_usage, penalizes;
 } app_ask;
 
+/* Whether a body of completions has no field but those that are read, that change no answer, or that say that nothing is to change; the same of stream_options (NULL is fine).
+ * False: *problem. */
+bool app_fields_check(bool chat, const json_t *root, app_problem *problem);
+bool app_stream_fields_check(const json_t *options, app_problem *problem);
+
 /* The spec of one prompt's answers. */
 octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt);
 
 /* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
 bool app_whole_number(const json_t *value, int64_t least, int64_t most, int64_t *number);   /* 5 and 5.0 are the same to JSON Schema */
-bool app_prompt_read(const app_server *server, const json_t *value, app_prompt *prompt, app_problem *problem);     /* a text, or a list of tokens */
+bool app_prompt_read(const app_server *server, const json_t *value, size_t *n_special, app_prompt *prompt, app_problem *problem);   /* a text, or a list of tokens */
 bool app_chat_prompt_read(const app_server *server, const json_t *messages, bool answer_follows, app_prompt *prompt, app_problem *problem);   /* through the chat template */
-bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);
+bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);   /* of the body nothing stays but the stop texts */
 void app_ask_release(app_ask *ask);   /* what has been asked for: body, prompt, stop texts, biases; the switches stay */
 void app_ask_free(app_ask *ask);
 
@@ -92,7 +98,7 @@ void app_ask_free(app_ask *ask);
 typedef struct app_prefix {
     octe_prefix_job job;
     app_prompt prompt;
-    char path[4096], name[128];
+    char name[128];
 } app_prefix;
 
 typedef struct app_exchange {
@@ -106,14 +112,19 @@ typedef struct app_exchange {
     char *reply;                        /* of /tokenize and /detokenize, as it goes out */
     app_route route;
     struct app_exchange *next_to_read;
+    int socket;                         /* from when it is routed */
     octe_answer *answer[APP_ANSWERS_MAX];   /* choice k of prompt p: p * ask.n + k */
     uint32_t n_answers;
     bool routed, begun, counted;        /* routed: it has come whole; begun: its body is read, answers or jobs are asked for */
     bool late;                          /* it came whole when the server was going down already; the HTTP thread's */
+    bool unsaid;                        /* counted in n_unsaid */
+    bool submitted;                     /* its prefix is a job */
+    bool left;                          /* its client had hung up when its turn to be read came */
     /* With the service's lock. */
     struct app_exchange *next, *previous;
-    int socket;
     bool listed, suspended, gone;       /* gone: the client has hung up */
+    bool asked;                         /* all of its answers */
+    double until;                       /* seconds: when what is left of a stream must be read, once its answers have ended; 0: they have not */
     /* What a stream has sent. */
     size_t given[APP_ANSWERS_MAX];
     uint32_t given_tokens[APP_ANSWERS_MAX];
@@ -133,13 +144,17 @@ bool app_reader_start(app_server *server);   /* false: no thread */
 void app_reader_stop(app_server *server);    /* what waits to be read, and what comes later, gets 503; may be called twice */
 void app_reader_free(app_server *server);    /* once nobody asks any more */
 
+/* Whether who sent a request can't hear its reply any more. Any thread. */
+bool app_http_has_hung_up(int socket);
+
 /* With the service's lock held: whether all answers have ended; the whole reply (without the lock, once all have ended); the next events of a stream, appended to out (nothing new: nothing). */
 bool app_reply_is_ready(const app_exchange *exchange);
 json_t *app_reply_whole(const app_exchange *exchange);
 bool app_reply_stream(app_exchange *exchange);   /* false: no memory */
+size_t app_reply_stream_left(const app_exchange *exchange);   /* about so many bytes that have come and are not sent */
 
-/* Whether a text is tokenized in reasonable time; false: *problem. length SIZE_MAX: strlen. */
-bool app_text_check(const app_server *server, const char *text, size_t length, app_problem *problem);
+/* Whether a text is tokenized in reasonable time beside the body's others, whose special tokens *n_special counts (0 at first); false: *problem. length SIZE_MAX: strlen. */
+bool app_text_check(const app_server *server, const char *text, size_t length, size_t *n_special, app_problem *problem);
 
 /* Reads the body of /prefix/save or /prefix/restore; false: *problem. What came of it, once the job is done. Frees. */
 bool app_prefix_read(const app_server *server, bool restore, const char *body, size_t n_body, app_prefix *prefix, app_problem *problem);

@@ -105,8 +105,10 @@ static octe__node next_node(const octe__prefix *x, octe__node node)
     }
 }
 
-/* Writes nodes[n], each after its parent. */
-static oct_status write_nodes(octe_runner *r, const octe__node *nodes, uint32_t n, const char *path, uint64_t *n_bytes, oct_error *error)
+enum { BY_PATH = -1 };   /* no descriptor */
+
+/* Writes nodes[n], each after its parent, to the file of this name in a folder, or to a path. */
+static oct_status write_nodes(octe_runner *r, const octe__node *nodes, uint32_t n, int folder, const char *path, uint64_t *n_bytes, oct_error *error)
 {
     static const char where[] = "octe_runner_save";
     const octe_scheduler *s = r->scheduler;
@@ -115,7 +117,7 @@ static oct_status write_nodes(octe_runner *r, const octe__node *nodes, uint32_t 
     header h = {.page_bytes = {page_bytes[0], page_bytes[1]}, .page_size = s->options.page_size};
     memcpy(h.magic, magic, sizeof(magic));
     if (!owner_of(r, &h.owner)) {
-        return octe__report(error, OCT_IO_ERROR, where, octe_model_info_get(r->engine->model)->path, "can't be read any more");
+        return octe__report(error, OCT_IO_ERROR, where, NULL, "the model's file can't be read any more");
     }
     for (uint32_t i = 0; i < n; i++) {
         h.body_bytes += record_bytes(s, page_bytes, x->nodes[nodes[i]].window_page != OCTE__NO_PAGE);
@@ -143,7 +145,7 @@ static oct_status write_nodes(octe_runner *r, const octe__node *nodes, uint32_t 
         h.body_sum = sum(14695981039346656037u, all + sizeof(h), h.body_bytes);
         h.header_sum = sum(14695981039346656037u, &h, offsetof(header, header_sum));
         memcpy(all, &h, sizeof(h));
-        status = oct__file_write(path, all, sizeof(h) + h.body_bytes, error);
+        status = folder == BY_PATH ? oct__file_write(path, all, sizeof(h) + h.body_bytes, error) : oct__file_write_in(folder, path, all, sizeof(h) + h.body_bytes, error);
         *n_bytes = sizeof(h) + h.body_bytes;
     }
     free(all);
@@ -164,31 +166,31 @@ oct_status octe_runner_save(octe_runner *r, const char *path, uint64_t *n_pages,
     for (octe__node node = next_node(x, OCTE__ROOT); node != OCTE__NO_NODE; node = next_node(x, node)) {
         nodes[n++] = node;
     }
-    const oct_status status = write_nodes(r, nodes, n, path, &n_bytes, error);
+    const oct_status status = write_nodes(r, nodes, n, BY_PATH, path, &n_bytes, error);
     *n_pages = status == OCT_OK ? n : 0;
     free(nodes);
     return status;
 }
 
-oct_status octe_runner_save_prefix(octe_runner *r, const int32_t *tokens, uint32_t n_tokens, const char *path, octe_prefix_moved *moved, oct_error *error)
+oct_status octe_runner_save_prefix(octe_runner *r, const int32_t *tokens, uint32_t n_tokens, int folder, const char *name, octe_prefix_moved *moved, oct_error *error)
 {
     const octe_scheduler *s = r->scheduler;
     const octe__prefix *x = &s->prefix;
     *moved = (octe_prefix_moved){0};
     if (!s->options.prefix_cache) {
-        return octe__report(error, OCT_INVALID_ARGUMENT, "octe_runner_save_prefix", path, "there is no prefix cache");
+        return octe__report(error, OCT_INVALID_ARGUMENT, "octe_runner_save_prefix", name, "there is no prefix cache");
     }
     const octe__prefix_match found = octe__prefix_find(x, tokens, n_tokens, s->options.deterministic ? s->options.chunk_tokens : s->options.page_size, false);
     const uint32_t n = found.n_tokens / s->options.page_size;
     octe__node *const nodes = malloc((n + 1) * sizeof(*nodes));
     if (nodes == NULL) {
-        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_save_prefix", path, "no memory for a list of %u pages", n);
+        return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_save_prefix", name, "no memory for a list of %u pages", n);
     }
     octe__node node = found.node;
     for (uint32_t i = n; i-- > 0; node = x->nodes[node].parent) {
         nodes[i] = node;
     }
-    const oct_status status = n > 0 ? write_nodes(r, nodes, n, path, &moved->n_bytes, error) : OCT_OK;
+    const oct_status status = n > 0 ? write_nodes(r, nodes, n, folder, name, &moved->n_bytes, error) : OCT_OK;
     moved->n_tokens = status == OCT_OK ? found.n_tokens : 0;
     free(nodes);
     return status;
@@ -290,7 +292,8 @@ static uint32_t take_over(octe_runner *r, const unsigned char *data, const heade
     return n_there;
 }
 
-static oct_status restore(octe_runner *r, const char *path, uint64_t *n_new, octe_prefix_moved *moved, oct_error *error)
+/* file BY_PATH: opens the path. */
+static oct_status restore(octe_runner *r, int file, const char *path, uint64_t *n_new, octe_prefix_moved *moved, oct_error *error)
 {
     static const char where[] = "octe_runner_restore";
     const octe_scheduler *s = r->scheduler;
@@ -302,7 +305,8 @@ static oct_status restore(octe_runner *r, const char *path, uint64_t *n_new, oct
     if (!s->options.prefix_cache) {
         return octe__report(error, OCT_INVALID_ARGUMENT, where, path, "there is no prefix cache to restore it into");
     }
-    oct_status status = oct__file_read(&(const oct__allocator){0}, path, SIZE_MAX / 2, &data, &n, error);
+    const oct__allocator plain = {0};
+    oct_status status = file == BY_PATH ? oct__file_read(&plain, path, SIZE_MAX / 2, &data, &n, error) : oct__file_read_open(&plain, file, path, SIZE_MAX / 2, &data, &n, error);
     if (status != OCT_OK) {
         return status;
     }
@@ -318,18 +322,18 @@ static oct_status restore(octe_runner *r, const char *path, uint64_t *n_new, oct
         free(nodes);
         free(windows);
     }
-    oct__file_release(&(const oct__allocator){0}, data, n);
+    oct__file_release(&plain, data, n);
     return status;
 }
 
 oct_status octe_runner_restore(octe_runner *r, const char *path, uint64_t *n_pages, oct_error *error)
 {
     octe_prefix_moved moved;
-    return restore(r, path, n_pages, &moved, error);
+    return restore(r, BY_PATH, path, n_pages, &moved, error);
 }
 
-oct_status octe_runner_restore_prefix(octe_runner *r, const char *path, octe_prefix_moved *moved, oct_error *error)
+oct_status octe_runner_restore_prefix(octe_runner *r, int file, const char *name, octe_prefix_moved *moved, oct_error *error)
 {
     uint64_t n_new;
-    return restore(r, path, &n_new, moved, error);
+    return restore(r, file, name, &n_new, moved, error);
 }

@@ -53,7 +53,7 @@ oct_status octe_runner_open(octe_engine *engine, const octe_runner_options *opti
     if (r == NULL) {
         return octe__report(error, OCT_OUT_OF_MEMORY, "octe_runner_open", NULL, "no memory for a runner");
     }
-    *r = (octe_runner){.engine = engine, .n_vocab = info->n_vocab};
+    *r = (octe_runner){.engine = engine, .n_vocab = info->n_vocab, .planned = options->planned, .user = options->user};
     octe_engine_stats stats;
     octe_engine_stats_get(engine, &stats);
     octe_scheduler_options s = {
@@ -146,6 +146,9 @@ oct_status octe_runner_step(octe_runner *r, octe_runner_sample *sample, void (*f
     *n_rows = 0;
     if (!octe_scheduler_plan(r->scheduler, &step)) {
         return OCT_OK;
+    }
+    if (r->planned != NULL) {
+        r->planned(r->user, &step);
     }
     uint32_t n_parts = 0;
     for (uint32_t i = 0; i < step.n_parts; i++) {

@@ -15,6 +15,8 @@ typedef struct octe_runner_options {
     octe_draft_options draft;  /* the engine should take rows with logits of the guesses, too: max_step_logits bounds them; deterministic, each guess is a part of its own, and
                                   max_step_parts does as well */
     uint64_t swap_bytes;       /* of the host, for the pages of preempted requests; 0: they are computed again */
+    void (*planned)(void *user, const octe_step_plan *step);   /* before each step runs; may be NULL */
+    void *user;
 } octe_runner_options;
 
 /* The rest follows the engine's options: max_context_tokens of a request, max_step_rows a step, and its deterministic mode. The engine must
@@ -37,10 +39,11 @@ oct_status octe_runner_save(octe_runner *runner, const char *path, uint64_t *n_p
  * *n_pages: those that the cache had not. */
 oct_status octe_runner_restore(octe_runner *runner, const char *path, uint64_t *n_pages, oct_error *error);
 
-/* The same of one text's beginning, as far as the cache has it: whole pages, deterministic whole chunks. Nothing of it there: OCT_OK, n_tokens 0 and no file. Between steps. */
+/* The same of one text's beginning, as far as the cache has it: whole pages, deterministic whole chunks. Nothing of it there: OCT_OK, n_tokens 0 and no file. Between steps.
+ * folder, file: descriptors, so that what was judged is what is read and written (oct__file_write_in); errors name `name` alone. */
 typedef struct octe_prefix_moved { uint32_t n_tokens; uint64_t n_bytes; } octe_prefix_moved;   /* tokens saved, or in the cache now; bytes of the file */
-oct_status octe_runner_save_prefix(octe_runner *runner, const int32_t *tokens, uint32_t n_tokens, const char *path, octe_prefix_moved *moved, oct_error *error);
-oct_status octe_runner_restore_prefix(octe_runner *runner, const char *path, octe_prefix_moved *moved, oct_error *error);
+oct_status octe_runner_save_prefix(octe_runner *runner, const int32_t *tokens, uint32_t n_tokens, int folder, const char *name, octe_prefix_moved *moved, oct_error *error);
+oct_status octe_runner_restore_prefix(octe_runner *runner, int file, const char *name, octe_prefix_moved *moved, oct_error *error);
 
 /* The next token of part->id from its logits f32[n_vocab]; true: it is the last one (max_new_tokens end it anyway). Called once for each token, in order: after a guess that it
  * confirms again in the same step, with the logits of the guess. */

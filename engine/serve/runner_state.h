@@ -13,6 +13,8 @@ struct octe_runner {
     unsigned char *host;         /* [n_swap][place_bytes] */
     size_t place_bytes;
     octe_runner_seconds seconds;
+    void (*planned)(void *user, const octe_step_plan *step);
+    void *user;
 };
 
 #endif

@@ -31,6 +31,7 @@ struct octe_answer {
     void *context;
     uint32_t n_cached, n_sampled, n_drafted, n_accepted;
     double asked, last;               /* seconds: when it was asked for, when its last step's tokens came */
+    double begun, first;              /* when a step had it for the first time, when its first token came; 0: not yet */
     double between;                   /* seconds from the step before to that one, shared by its n_together tokens */
     uint32_t n_together;
     octe_answer_end end;
@@ -100,6 +101,10 @@ static void answer_end(octe_answer *a, octe_answer_end end)
     count_between(a);
     if (end != OCTE_END_FAILED) {
         count_seconds(&s->stats.whole, oct__clock_seconds() - a->asked);
+        count_seconds(&s->stats.queue, a->begun - a->asked);
+        count_seconds(&s->stats.inference, a->last - a->begun);
+        count_seconds(&s->stats.prefill, a->first - a->begun);
+        count_seconds(&s->stats.decode, a->last - a->first);
         count_into(&s->stats.prompt_tokens, octe_bucket_tokens, a->request.n_prompt);
         count_into(&s->stats.answer_tokens, octe_bucket_tokens, a->n_sampled);
     }
@@ -178,6 +183,7 @@ static bool sample(void *context, const octe_scheduled *part, const float *logit
             a->last = now;
         }
         if (a->n_sampled == 1) {
+            a->first = a->last;
             s->stats.n_prompt += a->request.n_prompt;
             count_seconds(&s->stats.first_token, a->last - a->asked);
         } else {
@@ -260,6 +266,18 @@ static void write_explain(octe_service *s)
     (void)pthread_cond_broadcast(&s->done);
 }
 
+static void note_planned(void *context, const octe_step_plan *step)
+{
+    octe_service *s = context;
+    const double now = oct__clock_seconds();
+    octe_service_lock(s);
+    for (uint32_t i = 0; i < step->n_parts; i++) {
+        octe_answer *a = step->parts[i].user;
+        a->begun = a->begun > 0.0 ? a->begun : now;
+    }
+    octe_service_unlock(s);
+}
+
 static void note_failed(void *context, const octe_scheduled *part)
 {
     octe_service *s = context;
@@ -292,8 +310,8 @@ static void run_jobs(octe_service *s)
             job->status = octe__report(&job->error, OCT_CANCELLED, "octe_service_stop", NULL, "the service is stopping");
         } else {
             octe_service_unlock(s);
-            job->status = job->restore ? octe_runner_restore_prefix(s->runner, job->path, &job->moved, &job->error)
-                                       : octe_runner_save_prefix(s->runner, job->tokens, job->n_tokens, job->path, &job->moved, &job->error);
+            job->status = job->restore ? octe_runner_restore_prefix(s->runner, job->file, job->name, &job->moved, &job->error)
+                                       : octe_runner_save_prefix(s->runner, job->tokens, job->n_tokens, job->folder, job->name, &job->moved, &job->error);
             octe_service_lock(s);
         }
         job->done = true;
@@ -301,22 +319,40 @@ static void run_jobs(octe_service *s)
     }
 }
 
-bool octe_service_submit(octe_service *s, octe_prefix_job *job)
+oct_status octe_service_submit(octe_service *s, octe_prefix_job *job, oct_error *error)
 {
+    static const char where[] = "octe_service_submit";
     octe_service_lock(s);
-    const bool taken = !s->stopping;
     octe_prefix_job **last = &s->first_job;
-    while (*last != NULL) {
-        last = &(*last)->next;
+    uint32_t n = 0;
+    for (; *last != NULL; last = &(*last)->next) {
+        n++;
     }
-    if (taken) {
+    oct_status status = OCT_OK;
+    if (s->stopping) {
+        status = octe__report(error, OCT_CANCELLED, where, NULL, "the service is stopping");
+    } else if (n >= OCTE_JOBS_MAX) {
+        status = octe__report(error, OCT_OUT_OF_PAGES, where, NULL, "%u saves and restores of prefixes are waiting already; at most %d may", n, OCTE_JOBS_MAX);
+    } else {
         job->next = NULL;
-        job->done = false;
+        job->done = job->withdrawn = false;
         *last = job;
         (void)pthread_cond_signal(&s->work);
     }
     octe_service_unlock(s);
-    return taken;
+    return status;
+}
+
+bool octe_service_withdraw(octe_service *s, octe_prefix_job *job)
+{
+    for (octe_prefix_job **at = &s->first_job; *at != NULL; at = &(*at)->next) {
+        if (*at == job) {
+            *at = job->next;
+            job->withdrawn = true;
+            return true;
+        }
+    }
+    return false;
 }
 
 static void *work(void *argument)
@@ -372,7 +408,10 @@ oct_status octe_service_open(octe_engine *engine, const octe_vocab *vocab, const
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->work, NULL);
     (void)pthread_cond_init(&s->done, NULL);
-    oct_status status = octe_runner_open(engine, &options->runner, &s->runner, error);
+    octe_runner_options runner = options->runner;
+    runner.planned = note_planned;
+    runner.user = s;
+    oct_status status = octe_runner_open(engine, &runner, &s->runner, error);
     if (status == OCT_OK && pthread_create(&s->thread, NULL, work, s) != 0) {
         status = octe__report(error, OCT_OUT_OF_MEMORY, "octe_service_open", NULL, "no thread for the service");
     }

@@ -10,7 +10,7 @@ typedef struct octe_service octe_service;
 typedef struct octe_answer octe_answer;
 
 typedef struct octe_service_options {
-    octe_runner_options runner;
+    octe_runner_options runner;   /* planned and user are the service's own */
     uint32_t max_open;         /* answers asked for and not ended; more are refused. 0: 1024 */
 } octe_service_options;
 
@@ -28,21 +28,27 @@ oct_status octe_service_save(octe_service *service, const char *path, uint64_t *
 /* A text's beginning between the cache and a file, between two steps: octe_runner_save_prefix, octe_runner_restore_prefix. */
 typedef struct octe_prefix_job {
     bool restore;
-    const int32_t *tokens;                 /* to save; the caller's until it is done, as path is */
+    const int32_t *tokens;                 /* to save; the caller's until it is done, as folder, name and file are */
     uint32_t n_tokens;
-    const char *path;
+    int folder;                            /* to save: a descriptor of the folder */
+    const char *name;                      /* within it; to restore: as errors name the file */
+    int file;                              /* to restore: a descriptor, read from where it stands */
     void (*notify)(void *context);         /* it is done. Service thread; lock held */
     void *context;
     /* out */
-    bool done;                             /* with the lock */
+    bool done, withdrawn;                  /* with the lock */
     oct_status status;                     /* CANCELLED: the service has stopped */
     octe_prefix_moved moved;
     oct_error error;
     struct octe_prefix_job *next;
 } octe_prefix_job;
 
-/* Not with the lock held. False: the service is stopping; nothing is notified. */
-bool octe_service_submit(octe_service *service, octe_prefix_job *job);
+enum { OCTE_JOBS_MAX = 16 };               /* that wait: each has tokens, or a file open, and steps wait for each */
+
+/* Not with the lock held. On an error nothing is notified: OUT_OF_PAGES (as many as may be are waiting), CANCELLED (stopping). */
+oct_status octe_service_submit(octe_service *service, octe_prefix_job *job, oct_error *error);
+/* With the lock held. True: it had not begun, will not, and nothing is notified; false: it has begun or is done. */
+bool octe_service_withdraw(octe_service *service, octe_prefix_job *job);
 
 enum { OCTE_STOPS_MAX = 16, OCTE_STOP_CHARACTERS_MAX = 1024, OCTE_LOGPROBS_MAX = 20 };
 
@@ -105,6 +111,7 @@ typedef struct octe_service_stats {
     double busy_seconds;                   /* with requests there: steps and what lies between them */
     octe_runner_seconds seconds;           /* of these, the model's and the sampling's */
     octe_histogram first_token, between_tokens, whole;   /* from asking to the first token, from one to the next (those of one step share its time), from asking to the end */
+    octe_histogram queue, inference, prefill, decode;    /* of answers that ended well: from asking to the first step that has it, from there to the last token, of this to the first and from it */
     octe_histogram prompt_tokens, answer_tokens;         /* of answers that ended well */
 } octe_service_stats;
 

@@ -24,11 +24,11 @@ static oct_status system_error(oct_error *error, const char *where, const char *
     return oct__error_set(error, OCT_IO_ERROR, where, "%s '%s': %s", doing, path, said);
 }
 
-static int open_retrying(const char *path, int flags, mode_t mode)
+static int open_retrying(int folder, const char *path, int flags, mode_t mode)
 {
     int fd;
     do {
-        fd = open(path, flags, mode);
+        fd = openat(folder, path, flags, mode);
     } while (fd < 0 && errno == EINTR);
     return fd;
 }
@@ -48,7 +48,7 @@ static bool grow(const oct__allocator *allocator, char **data, size_t *capacity,
     return true;
 }
 
-static oct_status read_open(const oct__allocator *allocator, int fd, const char *path, size_t max_bytes, char **data, size_t *size_bytes, oct_error *error)
+oct_status oct__file_read_open(const oct__allocator *allocator, int fd, const char *path, size_t max_bytes, char **data, size_t *size_bytes, oct_error *error)
 {
     const char *where = "file_read";
     struct stat about;
@@ -112,11 +112,11 @@ static oct_status read_open(const oct__allocator *allocator, int fd, const char 
 
 oct_status oct__file_read(const oct__allocator *allocator, const char *path, size_t max_bytes, char **data, size_t *size_bytes, oct_error *error)
 {
-    const int fd = open_retrying(path, O_RDONLY | O_CLOEXEC, 0);
+    const int fd = open_retrying(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0) {
         return system_error(error, "file_read", "cannot open", path, errno);
     }
-    const oct_status status = read_open(allocator, fd, path, max_bytes, data, size_bytes, error);
+    const oct_status status = oct__file_read_open(allocator, fd, path, max_bytes, data, size_bytes, error);
     close(fd);
     return status;
 }
@@ -145,7 +145,7 @@ static int write_all(int fd, const char *data, size_t size_bytes)
 
 static oct_status write_directly(const char *path, const void *data, size_t size_bytes, oct_error *error)
 {
-    const int fd = open_retrying(path, O_WRONLY | O_CLOEXEC, 0);
+    const int fd = open_retrying(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
     if (fd < 0) {
         return system_error(error, "file_write", "cannot open", path, errno);
     }
@@ -170,17 +170,67 @@ static void sync_folder(const char *path)
         memcpy(folder, path, length);
         folder[length] = '\0';
     }
-    const int fd = open_retrying(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    const int fd = open_retrying(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd >= 0) {
         (void)fsync(fd);
         close(fd);
     }
 }
 
+/* Through a new file of this mode beside `target`, which is relative to folder or a whole path; keep: the permissions that it is to have (NULL: as the mode gives). */
+static oct_status write_beside(int folder, const char *target, const char *path, mode_t mode, const struct stat *keep, const void *data, size_t size_bytes, oct_error *error)
+{
+    const char *where = "file_write";
+    char temporary[PATH_MAX];
+    /* Not mkstemp, which ignores the umask: a new file has the permissions that open() gives. */
+    static atomic_uint n_temporaries;
+    int fd = -1;
+    for (int attempt = 0; attempt < 100 && fd < 0; attempt++) {
+        const int length = snprintf(temporary, sizeof(temporary), "%s.%ld-%u.tmp", target, (long)getpid(), atomic_fetch_add(&n_temporaries, 1));
+        if (length < 0 || (size_t)length >= sizeof(temporary)) {
+            return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "the path '%s' is too long", path);
+        }
+        fd = open_retrying(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (fd < 0 && errno != EEXIST) {
+            break;
+        }
+    }
+    if (fd < 0) {
+        return system_error(error, where, "cannot write", path, errno);
+    }
+    int failure = write_all(fd, data, size_bytes);
+    if (failure == 0 && keep != NULL && fchmod(fd, keep->st_mode & 07777) != 0) {
+        failure = errno;
+    }
+    if (failure == 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
+        failure = errno;
+    }
+    if (close(fd) != 0 && failure == 0) {
+        failure = errno;
+    }
+    if (failure == 0 && renameat(folder, temporary, folder, target) != 0) {
+        failure = errno;
+    }
+    if (failure != 0) {
+        (void)unlinkat(folder, temporary, 0);
+        return system_error(error, where, "cannot write", path, failure);
+    }
+    return OCT_OK;
+}
+
+oct_status oct__file_write_in(int folder, const char *name, const void *data, size_t size_bytes, oct_error *error)
+{
+    const oct_status status = write_beside(folder, name, name, S_IRUSR | S_IWUSR, NULL, data, size_bytes, error);
+    if (status == OCT_OK) {
+        (void)fsync(folder);
+    }
+    return status;
+}
+
 oct_status oct__file_write(const char *path, const void *data, size_t size_bytes, oct_error *error)
 {
     const char *where = "file_write";
-    char target[PATH_MAX], temporary[PATH_MAX];
+    char target[PATH_MAX];
     struct stat about;
     const bool exists = stat(path, &about) == 0;
     if (exists && S_ISDIR(about.st_mode)) {
@@ -195,39 +245,9 @@ oct_status oct__file_write(const char *path, const void *data, size_t size_bytes
         }
         memcpy(target, path, strlen(path) + 1);
     }
-    /* Not mkstemp, which ignores the umask: a new file has the permissions that open() gives. */
-    static atomic_uint n_temporaries;
-    int fd = -1;
-    for (int attempt = 0; attempt < 100 && fd < 0; attempt++) {
-        const int length = snprintf(temporary, sizeof(temporary), "%s.%ld-%u.tmp", target, (long)getpid(), atomic_fetch_add(&n_temporaries, 1));
-        if (length < 0 || (size_t)length >= sizeof(temporary)) {
-            return oct__error_set(error, OCT_INVALID_ARGUMENT, where, "the path '%s' is too long", path);
-        }
-        fd = open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST) {
-            break;
-        }
+    const oct_status status = write_beside(AT_FDCWD, target, path, 0666, exists ? &about : NULL, data, size_bytes, error);
+    if (status == OCT_OK) {
+        sync_folder(target);
     }
-    if (fd < 0) {
-        return system_error(error, where, "cannot write", path, errno);
-    }
-    int failure = write_all(fd, data, size_bytes);
-    if (failure == 0 && exists && fchmod(fd, about.st_mode & 07777) != 0) {
-        failure = errno;
-    }
-    if (failure == 0 && fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP) {
-        failure = errno;
-    }
-    if (close(fd) != 0 && failure == 0) {
-        failure = errno;
-    }
-    if (failure == 0 && rename(temporary, target) != 0) {
-        failure = errno;
-    }
-    if (failure != 0) {
-        unlink(temporary);
-        return system_error(error, where, "cannot write", path, failure);
-    }
-    sync_folder(target);
-    return OCT_OK;
+    return status;
 }

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,22 @@ import tiny_gguf  # noqa: E402
 
 def pytest_addoption(parser):
     parser.addoption("--octavo", required=True, help="the program under test")
+
+
+def cpu_seconds(pid, named=None, others=None):
+    """CPU time of the program's threads whose name begins with `named`, or does not with `others`: it counts work, whatever else the machine does."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/stat", encoding="ascii") as stat:
+                text = stat.read()
+        except FileNotFoundError:
+            continue     # it has ended
+        name = text[text.index("(") + 1 : text.rindex(")")]
+        if (named is None or name.startswith(named)) and (others is None or not name.startswith(others)):
+            fields = text[text.rindex(")") + 2 :].split()
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
 
 
 class Server:
@@ -36,7 +53,7 @@ class Server:
         with open(self.log, encoding="utf-8") as text:
             return text.read()
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=300):
         """(status, parsed JSON or text)."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         if isinstance(body, (dict, list)):
@@ -57,8 +74,16 @@ class Server:
         return self.post("/v1/completions", {"prompt": prompt, "temperature": 0, "max_tokens": 8} | more)
 
     def metrics(self):
+        """Samples by name and labels, without the two that each has."""
         text = self.request("GET", "/metrics")[1]
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if not line.startswith("#")}
+        found = {}
+        for line in text.splitlines():
+            if not line.startswith("#"):
+                name, number = line.rsplit(" ", 1)
+                plain, n = re.subn(r'\{engine="0",model_name="(?:[^"\\]|\\.)*"(?:,(?=.)|(?=\}))', "{", name)
+                assert n == 1, line
+                found[plain.removesuffix("{}")] = float(number)
+        return found
 
     def rss_bytes(self):
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as numbers:
@@ -68,7 +93,7 @@ class Server:
         """The exit code; a second signal would end it at once, so one that was told to go down is only waited for."""
         if self.process.poll() is None and not told:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         said = self.said()
         assert "Sanitizer" not in said and "runtime error" not in said, said
         return code

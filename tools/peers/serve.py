@@ -144,7 +144,8 @@ def cpu_seconds(pid, comm):
 
 
 def metrics(port):
-    return {line.rsplit(" ", 1)[0].removeprefix("octavo:"): float(line.rsplit(" ", 1)[1]) for line in get(port, "/metrics").splitlines() if not line.startswith("#")}
+    """Samples without labels of their own."""
+    return {line.split("{")[0].removeprefix("octavo:"): float(line.rsplit(" ", 1)[1]) for line in get(port, "/metrics").splitlines() if not line.startswith("#")}
 
 
 def part_overhead(o):
