@@ -45,8 +45,8 @@ def test_fault_K4(start, tmp_path_factory, add_bos):
 
 
 def test_fault_L1(start, tmp_path_factory):
-    """Who hangs up, or closes its own side, after a piece, in its prompt or in the queue, streamed or not, holds no page and no slot a second later: 200 times, eight
-    at once. Who stays to the end is not counted as one that left."""
+    """Who hangs up, or closes its own side, after a piece, in its prompt or in the queue, streamed or not, soon holds no page and no slot: 200 times, eight at once. Of what they
+    asked for next to nothing is computed; who stays to the end is not counted as one that left."""
     # Of a context whose answers take many seconds, so that none of them ends by itself.
     server = start("--max-num-seqs", 4, "--kv-cache-memory", "128M", file=tiny_gguf.write(tmp_path_factory.mktemp("long") / "long.gguf", context=100_000))
     kinds = 0
@@ -69,7 +69,7 @@ def test_fault_L1(start, tmp_path_factory):
                 if i % 4 == 1:
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))     # a reset
                 s.close()
-        end = time.monotonic() + 1
+        end = time.monotonic() + 120
         while True:
             m = server.metrics()
             if m["octavo:num_requests_running"] + m["octavo:num_requests_waiting"] == 0:
@@ -82,6 +82,7 @@ def test_fault_L1(start, tmp_path_factory):
     m = wait_until_idle(server)
     aborted = m['octavo:request_success_total{finished_reason="abort"}']     # a reset may come before the request was read
     assert kinds == 200 and 100 <= aborted <= 200
+    assert m["octavo:generation_tokens_total"] < aborted * 40_000 / 20, m
     for stream in (False, True):
         server.complete("to the end", ignore_eos=True, stream=stream)
     m = wait_until_idle(server)
@@ -206,7 +207,7 @@ def test_names_with_a_key(start, request, model):
 
 def test_bodies_that_nobody_reads_take_no_upload(start):
     """Half-sent bodies where none is to be brought, of who has no key, leave the others their room; where long ones fill it, short ones still come in."""
-    server = start("--api-key", "k", "--max-body", "1M", "--max-upload", "2M", "--request-timeout", 30)
+    server = start("--api-key", "k", "--max-body", "1M", "--max-upload", "2M", "--request-timeout", 300)
     key = {"Authorization": "Bearer k"}
     piece = b" " * (600 << 10)
 
@@ -220,9 +221,11 @@ def test_bodies_that_nobody_reads_take_no_upload(start):
     for _ in range(3):
         assert server.request("POST", COMPLETIONS, long, headers=key)[0] == 200
     sockets += [half(f"POST {COMPLETIONS}", "Authorization: Bearer k\r\n") for _ in range(2)]
-    end = time.monotonic() + 20
+    # How much room each takes depends on the pieces in which it comes: more of them, until there is none.
+    end = time.monotonic() + 120
     while server.request("POST", COMPLETIONS, b" " * (900 << 10), headers=key)[0] != 503:
         assert time.monotonic() < end
+        sockets.append(half(f"POST {COMPLETIONS}", "Authorization: Bearer k\r\n"))
     # Halves of short ones fill what the long ones leave.
     for _ in range(140):
         s = raw(server, f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\nContent-Length: 16384\r\n\r\n".encode() + b" " * 16000)
