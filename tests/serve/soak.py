@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Hours of use in minutes: `octavo serve` under clients that ask, hang up, read slowly, close half, send nonsense and flood, in pools too small for them.
 
-usage: soak.py --octavo PROGRAM [--minutes 3] [--clients 6] [--pause SECONDS] [--full PERCENT] [--seed N]
+usage: soak.py --octavo PROGRAM [--minutes 3] [--clients 6] [--pause SECONDS] [--bursts] [--full PERCENT] [--seed N]
 
 Two servers, one of them with window layers and its pages swapped to the host, both deterministic: every answer that comes whole must be what the same request gave a server by
 itself. Pages are added up (free + cached + used = all) ten times a second, memory must stop growing, and at the end no page is held and SIGTERM ends the program with 0.
---pause is each client's mean rest between two requests: half a second leaves the machine to others, 0 keeps the pools full.
+--pause is each client's mean rest between two requests: half a second leaves the machine to others, 0 keeps the pools full. --bursts lets all of them begin at once, each --pause seconds: that
+fills the pools with a tenth of a core. However it is run, there must have been requests that were preempted, swapped out, found in the cache, and cached pages that made room.
 """
 import argparse
 import json
@@ -77,7 +78,7 @@ def of_stream(data):
 
 class Soak:
     def __init__(self, o, server, alone, chat, folder):
-        self.server, self.chat, self.folder, self.pause = server, chat, folder, o.pause
+        self.server, self.chat, self.folder, self.pause, self.bursts = server, chat, folder, o.pause, o.bursts
         dice = random.Random(o.seed)
         self.known = []
         for _ in range(40):
@@ -214,7 +215,7 @@ class Soak:
                     self.problems.append(traceback.format_exc())
                 self.stop.set()
             self.count(kind.__name__)
-            self.stop.wait(dice.expovariate(1 / self.pause) if self.pause > 0 else 0)
+            self.stop.wait(0 if self.pause <= 0 else self.pause - time.monotonic() % self.pause if self.bursts else dice.expovariate(1 / self.pause))
 
     def watch(self):
         m = self.server.metrics()
@@ -249,6 +250,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--clients", type=int, default=6, help="of each server")
     parser.add_argument("--pause", type=float, default=0.5)
+    parser.add_argument("--bursts", action="store_true")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100000)
     parser.add_argument("--memory-growth", type=int, default=48, help="MiB that a server may grow by after the first third")
     parser.add_argument("--full", type=int, default=0, help="of 100 looks, in how many the pool must be full or somebody wait for pages")
@@ -287,10 +289,13 @@ def main():
             m = s.finish()
             third = max(s.rss[: len(s.rss) // 3 + 1])
             grown = (max(s.rss[len(s.rss) // 3 :]) - third) >> 20
+            evicted = sum(value for key, value in m.items() if key.startswith("octavo:prefix_cache_evicted_pages_total"))
             print(f"{dict(sorted(s.counts.items()))}; pool full in {100 * s.full / s.samples:.0f} % of {s.samples} looks, {m['octavo:num_preemptions_total']:.0f} preempted, "
-                  f"{m['octavo:swapped_out_total']:.0f} swapped, {m['octavo:prefix_cache_hits_total']:.0f} tokens cached, {m['octavo:http_requests_total']:.0f} requests, {third >> 20} MiB, {grown} more later", flush=True)
+                  f"{m['octavo:swapped_out_total']:.0f} swapped, {m['octavo:prefix_cache_hits_total']:.0f} tokens cached, {evicted:.0f} pages made room, {m['octavo:http_requests_total']:.0f} requests, {third >> 20} MiB, {grown} more later", flush=True)
             assert grown <= o.memory_growth, f"{grown} MiB more"
             assert 100 * s.full >= o.full * s.samples, "the pool was not full often enough"
+            swaps = s.folder is None     # that server has room for it on the host
+            assert min(m["octavo:num_preemptions_total"], evicted, m["octavo:prefix_cache_hits_total"], m["octavo:swapped_out_total"] if swaps else 1) > 0, "nothing made room"
         for server in servers:
             code = server.stop()
             assert code == 0, (code, server.said()[-3000:])

@@ -173,7 +173,7 @@ def main():
             clients.end(tally)
         if built:
             if not fast:
-                soak = Beside("release/soak", ["nice", "-n", "5", "build/venv/bin/python", "-B", "tests/serve/soak.py", "--octavo", "build/release/octavo", "--minutes", "3", "--pause", "1"], counts=True)
+                soak = Beside("release/soak", ["nice", "-n", "5", "build/venv/bin/python", "-B", "tests/serve/soak.py", "--octavo", "build/release/octavo", "--minutes", "3", "--pause", "2", "--bursts"], counts=True)
             ctest(tally, "release", "fast" if fast else None)
         if not fast:
             if build(tally, "clang"):
