@@ -243,13 +243,15 @@ static char *read_content(const json_t *content)
     if (json_is_string(content)) {
         return strdup(json_string_value(content));
     }
-    size_t n = 0;
+    size_t n = 0, room = 1;
     char *all = calloc(1, 1);
     for (size_t i = 0; json_is_array(content) && i < json_array_size(content) && all != NULL; i++) {
         const json_t *const part = json_array_get(content, i);
         const char *const type = json_string_value(json_object_get(part, "type")), *const text = json_string_value(json_object_get(part, "text"));
         const size_t more = text != NULL ? strlen(text) : 0;
-        char *const larger = type != NULL && strcmp(type, "text") == 0 && text != NULL ? realloc(all, n + more + 1) : NULL;
+        const bool fits = n + more + 1 <= room;
+        room = fits ? room : 2 * (n + more + 1);
+        char *const larger = type != NULL && strcmp(type, "text") == 0 && text != NULL ? fits ? all : realloc(all, room) : NULL;
         if (larger == NULL) {
             free(all);
             return NULL;

@@ -300,7 +300,7 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
     octe_stream stream = { 0 };
     json_t *reply = NULL;
     char *all = calloc(1, 4);
-    size_t n = 0;
+    size_t n = 0, room = 4;
     bool fine = json_is_array(list) && all != NULL;
     for (size_t i = 0; fine && i < json_array_size(list); i++) {
         int64_t token = 0;
@@ -308,10 +308,13 @@ json_t *app_reply_detokenize(const app_server *server, const char *body, size_t 
         size_t more = 0;
         fine = app_whole_number(json_array_get(list, i), 0, (int64_t)octe_vocab_size(server->vocab) - 1, &token) &&
                octe_stream_add(&stream, server->vocab, (int32_t)token, true, &piece, &more, NULL) == OCT_OK;
-        char *const larger = fine ? realloc(all, n + more + 4) : NULL;
-        fine = fine && larger != NULL;
+        if (fine && n + more + 4 > room) {   /* by twice as much: where a block can't grow in its place, each token would copy all that is there */
+            room = 2 * (n + more + 4);
+            char *const larger = realloc(all, room);
+            fine = larger != NULL;
+            all = fine ? larger : all;
+        }
         if (fine) {
-            all = larger;
             memcpy(all + n, piece, more + 1);
             n += more;
         }
