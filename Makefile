@@ -79,7 +79,7 @@ check-serve: release
 	@tools/setup/clients.sh
 	@OCTAVO_SCHEMA_EXAMPLES=$(EXAMPLES) ctest --test-dir build/release --output-on-failure -R '^serve_(openai|schema)$$'
 
-# The server and its tests under the thread sanitizer, and a minute of the soak; ggml and libmicrohttpd are as they are. Minutes of building, so not in `make check`.
+# The server and its tests under the thread sanitizer, and a minute of the soak; ggml and libmicrohttpd are as they are. Minutes, of which `make check` has two tests.
 check-serve-threads:
 	@$(CONFIGURE) -B build/serve-threads -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOCTAVO_SANITIZE=thread -DOCTAVO_TESTS=serve
 	@cmake --build build/serve-threads -j$(JOBS)
