@@ -232,6 +232,34 @@ static void a_relative_path_works(void **state)
     check_read(in_folder("relative"), "here", 4);
 }
 
+/* What strangers name: of an open folder, for the owner alone, and a link of that name is replaced where oct__file_write would follow it. */
+static void names_in_a_folder_follow_no_link(void **state)
+{
+    (void)state;
+    struct stat about;
+    oct_error error = OCT_ERROR_INIT;
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    write_raw(in_folder("victim"), "kept", 4);
+    assert_int_equal(symlink("victim", in_folder("named")), 0);
+    const int before = n_entries();
+    assert_int_equal(oct__file_write_in(fd, "named", "new", 3, NULL), OCT_OK);
+    assert_int_equal(lstat(in_folder("named"), &about), 0);
+    assert_true(S_ISREG(about.st_mode));
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(chmod(in_folder("named"), 0666), 0);
+    assert_int_equal(oct__file_write_in(fd, "named", "newer", 5, NULL), OCT_OK);
+    assert_int_equal(lstat(in_folder("named"), &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    check_read(in_folder("named"), "newer", 5);
+    check_read(in_folder("victim"), "kept", 4);
+    assert_int_equal(mkdir(in_folder("named_folder"), 0700), 0);
+    assert_int_equal(oct__file_write_in(fd, "named_folder", "x", 1, &error), OCT_IO_ERROR);
+    assert_null(strstr(error.text, folder));   /* nobody is told where it is */
+    assert_int_equal(n_entries(), before + 1);
+    close(fd);
+}
+
 static void what_is_no_file_is_written_directly(void **state)
 {
     (void)state;
@@ -292,6 +320,7 @@ int main(void)
         cmocka_unit_test(files_are_written_whole_and_replaced),
         cmocka_unit_test(a_link_stays_a_link),
         cmocka_unit_test(a_relative_path_works),
+        cmocka_unit_test(names_in_a_folder_follow_no_link),
         cmocka_unit_test(what_is_no_file_is_written_directly),
         cmocka_unit_test(a_failed_write_leaves_the_old_file_and_nothing_else),
     };
