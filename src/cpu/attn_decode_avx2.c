@@ -247,6 +247,15 @@ static void softmax(const oct__attn_tile *tile, const avx2_block *b, float *s, u
 
 /* ---- the tile ------------------------------------------------------------------------------------------------------------ */
 
+/* A weight that was set apart, as a word of its own beside none. */
+static void add_apart(float *o, const avx2_apart *apart, const uint8_t *const *rows, uint32_t dim)
+{
+    const int16_t words[2] = { AVX2_WEIGHT_MAX, 0 };
+    const float keep = 1.0f, gain = apart->p / AVX2_WEIGHT_MAX;
+    const uint8_t *const row[2] = { rows[apart->key], rows[apart->key] };
+    word_values[0](o, 0, &keep, &gain, words, row, 2, dim, (avx2_ahead){ row, 0 });
+}
+
 /* Takes a block of keys that all of the vectors [i0, i0 + n_vectors) see. next_block: the one after it, or NULL. */
 static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const avx2_block *b, const avx2_block *next_block, uint32_t i0,
                        uint32_t n_vectors, bool has_words)
@@ -279,6 +288,7 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
     }
     for (uint32_t pass = 0, i = 0; pass < n_passes; pass++) {
         const uint32_t next = n_vectors * (pass + 1) / n_passes, n = next - i, row = avx2_row_of(n);
+        avx2_apart apart[AVX2_PASS];
         float keep[AVX2_PASS], gain[AVX2_PASS], *o = tile->o + (i0 + i) * tile->o_stride;
         if (has_words) {
             word_scores[n - 1](scratch->s, scratch->q_words + (i0 + i) * avx2_word_stride(spec->dim_k), scratch->q_unit + i0 + i, k, b->n, spec->dim_k, k_next);
@@ -286,8 +296,13 @@ static void take_block(const oct__attn_tile *tile, few_scratch *scratch, const a
             formats[k_dtype].score[n - 1](scratch->s, tile->q + (i0 + i) * tile->q_stride, tile->q_stride, k, b->n, spec->dim_k, k_next);
         }
         softmax(tile, b, scratch->s, row, n, factor, tile->m + i0 + i, tile->z + i0 + i, keep);
-        if (scratch->in_words && v_dtype == OCT_DTYPE_I8 && avx2_word_weigh(scratch->weights, scratch->s, b->n * row, row, gain)) {
+        if (scratch->in_words && v_dtype == OCT_DTYPE_I8 && avx2_word_weigh(scratch->weights, scratch->s, b->n * row, row, gain, apart)) {
             word_values[n - 1](o, tile->o_stride, keep, gain, scratch->weights, v, b->n, spec->dim_v, v_next);
+            for (uint32_t l = 0; l < n; l++) {
+                if (apart[l].p != 0) {
+                    add_apart(o + l * tile->o_stride, &apart[l], v, spec->dim_v);
+                }
+            }
         } else {
             formats[v_dtype].value[n - 1](o, tile->o_stride, keep, scratch->s, v, b->n, spec->dim_v, v_next);
         }

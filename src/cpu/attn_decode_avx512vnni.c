@@ -167,12 +167,38 @@ AVX512_INLINE void score(float *s, const uint8_t *q, size_t bytes, const uint8_t
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
 
+/* A weight that a block's integers leave out, and whose; 0: none. */
+typedef struct apart_weight {
+    float p;
+    uint32_t key;
+} apart_weight;
+
+/* Takes the first weight of this magnitude from p[AVX512_BLOCK], `stride` floats from one to the next. */
+static apart_weight set_apart(float *p, uint32_t stride, float largest)
+{
+    apart_weight apart = { 0, 0 };
+    for (uint32_t j = 0; j < AVX512_BLOCK && apart.p == 0; j++) {
+        if (fabsf(p[j * stride]) == largest) {
+            apart = (apart_weight){ p[j * stride], j };
+            p[j * stride] = 0.0f;
+        }
+    }
+    return apart;
+}
+
 /* Weights p[AVX512_BLOCK] as integers; returns what one is worth: NaN where a weight is not finite. */
-static float weigh(int16_t *to, const float *p)
+static float weigh(int16_t *to, float *p, apart_weight *apart)
 {
     const __m512i low_words = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6,
                                                4, 2, 0);
-    const float largest = avx512_largest(p, AVX512_BLOCK);
+    float largest = avx512_largest(p, AVX512_BLOCK);
+    const __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_abs_ps(_mm512_load_ps(p)), _mm512_abs_ps(_mm512_load_ps(p + 16))),
+                                     _mm512_add_ps(_mm512_abs_ps(_mm512_load_ps(p + 32)), _mm512_abs_ps(_mm512_load_ps(p + 48))));
+    *apart = (apart_weight){ 0, 0 };
+    if (avx512_sum16(sum) < (1 + AVX512_WEIGHT_REST) * largest) { /* neither 0 nor a NaN */
+        *apart = set_apart(p, 1, largest);
+        largest = avx512_largest(p, AVX512_BLOCK);
+    }
     const bool counts = largest >= AVX512_WEIGHT_MIN && largest < INFINITY;
     const __m512 scale = _mm512_set1_ps(counts ? 32767.0f / largest : 0.0f);
     for (uint32_t j = 0; j < AVX512_BLOCK; j += 32) {
@@ -182,17 +208,40 @@ static float weigh(int16_t *to, const float *p)
     return counts ? largest / 32767.0f : largest < INFINITY ? 0.0f : NAN;
 }
 
+/* The largest magnitudes of four vectors' weights, and their sums, in every lane of 16 bytes. */
+AVX512_INLINE __m512 largest_of_four(const float *p, __m512 *sum)
+{
+    __m512i most = _mm512_setzero_si512();
+    __m512 sums[2] = { _mm512_setzero_ps(), _mm512_setzero_ps() };
+    for (uint32_t j = 0; j < 4 * AVX512_BLOCK; j += 32) {
+        const __m512i a = _mm512_and_si512(_mm512_load_si512(p + j), _mm512_set1_epi32(INT32_MAX));
+        const __m512i b = _mm512_and_si512(_mm512_load_si512(p + j + 16), _mm512_set1_epi32(INT32_MAX));
+        most = _mm512_max_epi32(most, _mm512_max_epi32(a, b));
+        sums[0] = _mm512_add_ps(sums[0], _mm512_castsi512_ps(a));
+        sums[1] = _mm512_add_ps(sums[1], _mm512_castsi512_ps(b));
+    }
+    most = _mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0x4E));
+    sums[0] = _mm512_add_ps(sums[0], sums[1]);
+    sums[0] = _mm512_add_ps(sums[0], _mm512_shuffle_f32x4(sums[0], sums[0], 0x4E));
+    *sum = _mm512_add_ps(sums[0], _mm512_shuffle_f32x4(sums[0], sums[0], 0xB1));
+    return _mm512_castsi512_ps(_mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0xB1)));
+}
+
 /* The same of four vectors at once, p by avx512_at, to avx512_pair_at's order. */
-static void weigh_four(int16_t *to, const float *p, float *gain, uint32_t n_vectors)
+static void weigh_four(int16_t *to, float *p, float *gain, apart_weight *apart, uint32_t n_vectors)
 {
     const __m512i words = _mm512_slli_epi16(_mm512_load_si512(avx512_pairs_of_four), 1); /* the lower ones of two registers of double words */
     const __m512 limit = _mm512_set1_ps(INFINITY);
-    __m512i most = _mm512_setzero_si512();
-    for (uint32_t j = 0; j < 4 * AVX512_BLOCK; j += 16) {
-        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_load_si512(p + j), _mm512_set1_epi32(INT32_MAX)));
+    __m512 sum, largest = largest_of_four(p, &sum);
+    const __mmask16 lonely = _mm512_cmp_ps_mask(sum, _mm512_mul_ps(largest, _mm512_set1_ps(1 + AVX512_WEIGHT_REST)), _CMP_LT_OQ); /* neither 0 nor a NaN */
+    float each_largest[16];
+    _mm512_storeu_ps(each_largest, largest);
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        apart[v] = lonely >> v & 1 ? set_apart(p + v, 4, each_largest[v]) : (apart_weight){ 0, 0 };
     }
-    most = _mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0x4E));
-    const __m512 largest = _mm512_castsi512_ps(_mm512_max_epi32(most, _mm512_shuffle_i32x4(most, most, 0xB1)));
+    if (lonely != 0) {
+        largest = largest_of_four(p, &sum);
+    }
     const __mmask16 finite = _mm512_cmp_ps_mask(largest, limit, _CMP_LT_OQ);
     const __mmask16 counts = finite & _mm512_cmp_ps_mask(largest, _mm512_set1_ps(AVX512_WEIGHT_MIN), _CMP_GE_OQ);
     const __m512 scale = _mm512_maskz_div_ps(counts, _mm512_set1_ps(32767.0f), largest);
@@ -301,18 +350,34 @@ static void score_any(const oct_kv_spec *spec, float *s, const void *q, const ui
     scores[n_terms - 1][n_vectors - 1](s, q, q_bytes(spec), rows, next, n, spec->dim_k);
 }
 
+/* A weight that was set apart, as an integer of its own beside no other. */
+static __attribute__((noinline)) void add_apart(float *o, const apart_weight *apart, const uint8_t *const *rows, uint32_t dim)
+{
+    const int16_t weights[2] = { 32767, 0 };
+    const float keep = 1.0f, gain = apart->p / 32767.0f;
+    const uint8_t *const row[2] = { rows[apart->key], avx512_no_row };
+    uint32_t d = 0;
+    for (; d + 64 <= dim; d += 64) {
+        whole_passes[0](o, 0, &keep, &gain, weights, row, row, 2, d, dim);
+    }
+    if (d < dim) {
+        rest_passes[0](o, 0, &keep, &gain, weights, row, row, 2, d, dim);
+    }
+}
+
 static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const float *keep, float *p, const uint8_t *const *rows,
                       const uint8_t *const *next, uint32_t n, uint32_t n_vectors)
 {
     _Alignas(64) int16_t weights[AVX512_GROUP_MOST * AVX512_BLOCK];
     float gain[AVX512_GROUP_MOST];
+    apart_weight apart[AVX512_GROUP_MOST];
     const uint32_t dim = spec->dim_v;
     uint32_t d = 0;
     for (uint32_t v = 0; v < n_vectors; v += n_vectors <= 2 ? 1 : AVX512_GROUP) {
         if (n_vectors <= 2) {
-            gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK);
+            gain[v] = weigh(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK, &apart[v]);
         } else {
-            weigh_four(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK, gain + v, n_vectors < AVX512_GROUP ? n_vectors : AVX512_GROUP);
+            weigh_four(weights + v * AVX512_BLOCK, p + v * AVX512_BLOCK, gain + v, apart + v, n_vectors < AVX512_GROUP ? n_vectors : AVX512_GROUP);
         }
     }
     for (; d + 64 <= dim; d += 64) {
@@ -326,6 +391,11 @@ static void value_any(const oct_kv_spec *spec, float *o, int64_t o_stride, const
     for (uint32_t v = 0; v < n_vectors && d < dim; v += AVX512_GROUP) {
         const uint32_t n_here = n_vectors == AVX512_GROUP_MOST ? AVX512_GROUP : n_vectors;
         rest_passes[n_here - 1](o + v * o_stride, o_stride, keep + v, gain + v, weights + v * AVX512_BLOCK, rows, next, n, d, dim);
+    }
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        if (apart[v].p != 0) {
+            add_apart(o + v * o_stride, &apart[v], rows, dim);
+        }
     }
 }
 

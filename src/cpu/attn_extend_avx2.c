@@ -63,6 +63,7 @@ typedef struct many_scratch {
     int16_t *q_words;     /* by group as q, pairs of dims; K's and V's words lie in k and v */
     int16_t *p_words;     /* [block / 2][p_stride], pairs of keys */
     float *q_unit, *gain; /* by lane */
+    avx2_apart *apart;    /* by lane */
     size_t k_word_stride, v_word_stride, p_stride;
     uint32_t n_odd, odd[BLOCK_MANY]; /* keys of the block whose V row is not finite and not seen by all */
 } many_scratch;
@@ -103,6 +104,7 @@ static size_t lay_out(many_scratch *x, uint8_t *memory, const oct_kv_spec *spec,
     TAKE(p_words, int16_t, in_words ? block / 2 * x->p_stride : 0);
     TAKE(q_unit, float, n_word_lanes);
     TAKE(gain, float, n_word_lanes);
+    TAKE(apart, avx2_apart, n_word_lanes);
     TAKE(stage, uint8_t, avx2_stage_bytes(spec, AVX2_BLOCK_MAX));
 #undef TAKE
     return at;
@@ -373,6 +375,22 @@ static void take_values(const oct__attn_tile *tile, many_scratch *x, bool has_wo
     }
 }
 
+/* The weights that were set apart, each as a word of its own beside none. */
+static void add_apart(const oct__attn_tile *tile, const many_scratch *x)
+{
+    const uint32_t dim = tile->kv->spec.dim_v;
+    const float keep = 1.0f;
+    for (uint32_t i = 0; i < tile->n_rows * tile->n_heads; i++) {
+        const avx2_apart apart = x->apart[i];
+        const int16_t words[2] = { apart.key % 2 == 0 ? AVX2_WEIGHT_MAX : 0, apart.key % 2 == 0 ? 0 : AVX2_WEIGHT_MAX };
+        const float gain = apart.p / AVX2_WEIGHT_MAX;
+        for (uint32_t d = 0; apart.p != 0 && d < dim; d += 16) {
+            avx2_word_sums[dim - d < 16 ? 0 : 1][0](tile->o + i * tile->o_stride + d, tile->o_stride, &keep, &gain, words, 0,
+                                                    (const int16_t *)(const void *)x->v + apart.key / 2 * x->v_word_stride + 2 * (size_t)d, 0, 1);
+        }
+    }
+}
+
 static void take_block(const oct__attn_tile *tile, many_scratch *x)
 {
     const oct_kv_spec *spec = &tile->kv->spec;
@@ -388,9 +406,10 @@ static void take_block(const oct__attn_tile *tile, many_scratch *x)
     if (x->in_words && spec->v.dtype == OCT_DTYPE_I8) {
         avx2_word_decode_v((int16_t *)(void *)x->v, x->v_word_stride, b->v, b->n, spec->dim_v);
         for (uint32_t lane = 0; lane < x->n_lanes; lane += 8) {
-            avx2_word_weigh_lanes(x->p_words + (size_t)2 * lane, x->p_stride, x->s + lane, x->s_stride, b->n, x->gain + lane);
+            avx2_word_weigh_lanes(x->p_words + (size_t)2 * lane, x->p_stride, x->s + lane, x->s_stride, b->n, x->gain + lane, x->apart + lane);
         }
         take_values(tile, x, true);
+        add_apart(tile, x);
         return;
     }
     decoders[spec->v.dtype](x->v, x->v_stride, b->v, b->n, spec->dim_v);

@@ -192,6 +192,8 @@ static size_t lay_out(avx512_many *x, uint8_t *memory, const oct_kv_spec *spec, 
     x->z = take(memory, &at, x->n_lanes * sizeof(float));
     x->keep = take(memory, &at, x->n_lanes * sizeof(float));
     x->gain = take(memory, &at, x->n_lanes * sizeof(float));
+    x->apart = take(memory, &at, x->n_lanes * sizeof(float));
+    x->apart_key = take(memory, &at, x->n_lanes * sizeof(int32_t));
     x->low = take(memory, &at, x->n_lanes * sizeof(int32_t));
     x->high = take(memory, &at, x->n_lanes * sizeof(int32_t));
     x->row = take(memory, &at, padded(spec->dim_v) * sizeof(float));

@@ -182,14 +182,45 @@ static void score_keys(const oct_kv_spec *spec, avx512_many *x, uint32_t lane, u
     }
 }
 
+/* Sets the largest weight apart in each of `lanes` and leaves 0 in its place; returns the magnitudes that are the largest now, in all lanes. */
+static __m512i set_apart(avx512_many *x, uint32_t lane, uint32_t n, __m512i largest_bits, __mmask16 lanes)
+{
+    const __m512i abs = _mm512_set1_epi32(INT32_MAX);
+    __m512i now = _mm512_setzero_si512(), key = _mm512_setzero_si512();
+    __m512 weight = _mm512_setzero_ps();
+    for (uint32_t j = 0; j < n; j++) {
+        float *s = x->s + j * x->s_stride + lane;
+        __m512 p = _mm512_load_ps(s);
+        const __mmask16 here = lanes & _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_castps_si512(p), abs), largest_bits);
+        lanes = (__mmask16)(lanes & ~here);
+        weight = _mm512_mask_mov_ps(weight, here, p);
+        key = _mm512_mask_mov_epi32(key, here, _mm512_set1_epi32((int32_t)j));
+        p = _mm512_mask_mov_ps(p, here, _mm512_setzero_ps());
+        _mm512_store_ps(s, p);
+        now = _mm512_max_epi32(now, _mm512_and_si512(_mm512_castps_si512(p), abs));
+    }
+    _mm512_store_ps(x->apart + lane, weight);
+    _mm512_store_si512(x->apart_key + lane, key);
+    return now;
+}
+
 /* Pairs of keys as integers; past n they are 0. A lane with a weight that is not finite gets a NaN for what its sums are worth. */
 static void weigh(avx512_many *x, uint32_t lane, uint32_t n)
 {
     const __m512i abs = _mm512_set1_epi32(INT32_MAX);
     __m512i largest_bits = _mm512_setzero_si512();
+    __m512 sum = _mm512_setzero_ps();
     const float *s = x->s + lane;
     for (uint32_t j = 0; j < n; j++) {
-        largest_bits = _mm512_max_epi32(largest_bits, _mm512_and_si512(_mm512_load_si512(s + j * x->s_stride), abs));
+        const __m512i bits = _mm512_and_si512(_mm512_load_si512(s + j * x->s_stride), abs);
+        largest_bits = _mm512_max_epi32(largest_bits, bits);
+        sum = _mm512_add_ps(sum, _mm512_castsi512_ps(bits));
+    }
+    const __mmask16 lonely = _mm512_cmp_ps_mask(sum, _mm512_mul_ps(_mm512_castsi512_ps(largest_bits), _mm512_set1_ps(1 + AVX512_WEIGHT_REST)), _CMP_LT_OQ);
+    if (lonely != 0) { /* not one whose weights are all 0, or one of them not finite */
+        largest_bits = set_apart(x, lane, n, largest_bits, lonely);
+    } else {
+        _mm512_store_ps(x->apart + lane, _mm512_setzero_ps());
     }
     const __m512 largest = _mm512_castsi512_ps(largest_bits);
     const __mmask16 finite = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
@@ -217,8 +248,29 @@ static const value_element *value_p(const avx512_many *x) { return x->p; }
 static size_t value_p_stride(const avx512_many *x) { return p_stride(x->n_lanes); }
 #include "cpu/avx512_value.h"
 
+/* And the weights that were set apart. */
+static void sum_words(const oct__attn_tile *tile, const avx512_many *x)
+{
+    const uint32_t dim = tile->kv->spec.dim_v;
+    const float keep = 1.0f;
+    sum_values(tile, x);
+    for (uint32_t i = 0; i < tile->n_rows * tile->n_heads; i++) {
+        if (x->apart[i] == 0) {
+            continue;
+        }
+        const uint32_t key = (uint32_t)x->apart_key[i];
+        const int16_t pair[VALUE_KEYS] = { key % 2 == 0 ? 32767 : 0, key % 2 == 0 ? 0 : 32767 };
+        const float gain = x->apart[i] / 32767.0f;
+        for (uint32_t d = 0; d < dim; d += 64) {
+            const uint32_t n_dims = dim - d < 64 ? (dim - d + 15) / 16 : 4;
+            value_products[n_dims - 1][0](tile->o + i * tile->o_stride + d, tile->o_stride, &keep, &gain, pair, 0,
+                                          (const int16_t *)x->v + key / 2 * v_stride(&tile->kv->spec) + VALUE_KEYS * d, 0, 1);
+        }
+    }
+}
+
 const avx512_many_scores oct__avx512_many_scores_word = { q_bytes, k_bytes, prepare, decode_k, score_keys, AVX512_SPAN, AVX512_KEYS };
-const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, NULL, sum_values, VALUE_KEYS };
+const avx512_many_values oct__avx512_many_values_word = { v_bytes, p_bytes, decode_v, weigh, NULL, sum_words, VALUE_KEYS };
 
 /* ---- the row --------------------------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,8 @@
  * pairs, beside vpaddd, where f32 takes two FMAs and has to convert as many registers again. As avx512_word.h, which says what is lost:
  *   scores   q in 16 bits against its largest element; K's bytes become words, one instruction for 16
  *   values   pairs of keys; weights in 15 bits against a block's largest, V's dynamic scale in them
+ * A weight beside which a block's others are small is set apart and added by itself (avx512_word.h). To look for one takes 1.1 % of the instructions with few vectors
+ * and 1.9 % with many (callgrind, 131 keys of 64 dims, 4 and 40 vectors).
  * `bench_avx2 one 7 i8 VECTORS DIM KEYS 1`, one thread of a Zen 4 at 3.7 GHz with other work on the machine, percent of its FMA peak (117 GFLOP/s):
  *                             1,024 keys of dim 128 in L2, by vectors               dim 64   8,192 cold keys
  *                               1    2    3    4    8   16                        4        1 x 128   4 x 128   8 x 256
@@ -24,6 +26,7 @@
 #define AVX2_Q_MAX 32639 /* 128 x it x 512 dims stays below 2^31 */
 #define AVX2_WEIGHT_MAX 32767
 #define AVX2_WEIGHT_MIN 0x1p-110f /* a block whose weights are all below this adds nothing that f32 would keep */
+#define AVX2_WEIGHT_REST 0.07f /* AVX512_WEIGHT_REST, for the same reason */
 #define AVX2_SCORE_ERROR 5e-4f /* a third of AVX-512's, which has q in 24 bits besides; above it scores are f32 here */
 
 /* Running sums as vectors of int32 and not as __m256i, whose elements are int64: gcc 12 would copy each sum at every addition. */
@@ -162,27 +165,68 @@ AVX2_INLINE void avx2_word_score(float *s, const int16_t *q, const float *unit, 
 
 /* ---- weights ----------------------------------------------------------------------------------------------------------------- */
 
+/* A weight that a block's integers leave out, and whose; 0: none. */
+typedef struct avx2_apart {
+    float p;
+    uint32_t key;
+} avx2_apart;
+
+/* Takes the first weight of this magnitude from p[n], `stride` floats from one to the next. */
+static inline avx2_apart avx2_word_set_apart(float *p, uint32_t stride, uint32_t n, float largest)
+{
+    avx2_apart apart = { 0, 0 };
+    for (uint32_t j = 0; j < n && apart.p == 0; j++) {
+        if (fabsf(p[(size_t)j * stride]) == largest) {
+            apart = (avx2_apart){ p[(size_t)j * stride], j };
+            p[(size_t)j * stride] = 0.0f;
+        }
+    }
+    return apart;
+}
+
+/* The largest magnitudes of weights of vectors in rows of 1, 2 or 4, and their sums, in every lane of a vector's. */
+AVX2_INLINE __m256 avx2_word_most(const float *p, uint32_t n, uint32_t row, __m256 *sum)
+{
+    __m256i largest = _mm256_setzero_si256();
+    __m256 x = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n; i += 8) {
+        const __m256i bits = _mm256_and_si256(_mm256_load_si256((const __m256i *)(const void *)(p + i)), _mm256_set1_epi32(INT32_MAX));
+        largest = _mm256_max_epi32(largest, bits);
+        x = _mm256_add_ps(x, _mm256_castsi256_ps(bits));
+    }
+    largest = _mm256_max_epi32(largest, _mm256_permute2x128_si256(largest, largest, 1));
+    x = _mm256_add_ps(x, _mm256_permute2f128_ps(x, x, 1));
+    if (row <= 2) {
+        largest = _mm256_max_epi32(largest, _mm256_shuffle_epi32(largest, 0x4E));
+        x = _mm256_add_ps(x, _mm256_permute_ps(x, 0x4E));
+    }
+    if (row == 1) {
+        largest = _mm256_max_epi32(largest, _mm256_shuffle_epi32(largest, 0xB1));
+        x = _mm256_add_ps(x, _mm256_permute_ps(x, 0xB1));
+    }
+    *sum = x;
+    return _mm256_castsi256_ps(largest);
+}
+
 /* From weights p[key][row], rows of 1, 2 or 4, n floats of them and zeros up to a multiple of 8, to words: of keys j and j + 1, j even, side by side.
- * gain[row]: the unit of each vector's. False where integers can't stand for them. */
-static inline bool avx2_word_weigh(int16_t *to, const float *p, uint32_t n, uint32_t row, float *gain)
+ * gain[row]: the unit of each vector's; apart[row]: the weight that its words leave out, and p no longer has. False where integers can't stand for them. */
+static inline bool avx2_word_weigh(int16_t *to, float *p, uint32_t n, uint32_t row, float *gain, avx2_apart *apart)
 {
     const __m128i order = row == 1   ? _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
                           : row == 2 ? _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15)
                                      : _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
-    __m256i largest = _mm256_setzero_si256();
-    for (uint32_t i = 0; i < n; i += 8) {
-        largest = _mm256_max_epi32(largest, _mm256_and_si256(_mm256_load_si256((const __m256i *)(const void *)(p + i)), _mm256_set1_epi32(INT32_MAX)));
-    }
-    largest = _mm256_max_epi32(largest, _mm256_permute2x128_si256(largest, largest, 1));
-    if (row <= 2) {
-        largest = _mm256_max_epi32(largest, _mm256_shuffle_epi32(largest, 0x4E));
-    }
-    if (row == 1) {
-        largest = _mm256_max_epi32(largest, _mm256_shuffle_epi32(largest, 0xB1));
-    }
-    const __m256 most = _mm256_castsi256_ps(largest);
+    float units[8];
+    __m256 sum, most = avx2_word_most(p, n, row, &sum);
     if (_mm256_movemask_ps(_mm256_cmp_ps(most, _mm256_set1_ps(0x1p100f), _CMP_LT_OQ)) != 0xFF) {
         return false;
+    }
+    const int lonely = _mm256_movemask_ps(_mm256_cmp_ps(sum, _mm256_mul_ps(most, _mm256_set1_ps(1 + AVX2_WEIGHT_REST)), _CMP_LT_OQ)); /* not one of zeros */
+    _mm256_storeu_ps(units, most);
+    for (uint32_t v = 0; v < row; v++) {
+        apart[v] = lonely >> v & 1 ? avx2_word_set_apart(p + v, row, n / row, units[v]) : (avx2_apart){ 0, 0 };
+    }
+    if (lonely != 0) {
+        most = avx2_word_most(p, n, row, &sum);
     }
     const __m256 counts = _mm256_cmp_ps(most, _mm256_set1_ps(AVX2_WEIGHT_MIN), _CMP_GE_OQ);
     const __m256 scale = _mm256_and_ps(counts, _mm256_div_ps(_mm256_set1_ps(AVX2_WEIGHT_MAX), _mm256_max_ps(most, _mm256_set1_ps(AVX2_WEIGHT_MIN))));
@@ -191,7 +235,6 @@ static inline bool avx2_word_weigh(int16_t *to, const float *p, uint32_t n, uint
         const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
         _mm_store_si128((__m128i *)(void *)(to + i), _mm_shuffle_epi8(words, order));
     }
-    float units[8];
     _mm256_storeu_ps(units, _mm256_mul_ps(_mm256_and_ps(counts, most), _mm256_set1_ps(1.0f / AVX2_WEIGHT_MAX)));
     for (uint32_t v = 0; v < row; v++) {
         gain[v] = units[v];

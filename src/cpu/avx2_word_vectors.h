@@ -163,13 +163,27 @@ static inline void avx2_word_decode_v(int16_t *to, size_t stride, const uint8_t 
 }
 
 /* Weights s[n][s_stride] of eight lanes to words, keys j and j + 1 side by side; past n 0. gain: what their units are worth, a NaN for a lane with a weight that
- * is not finite. */
-static inline void avx2_word_weigh_lanes(int16_t *to, size_t stride, const float *s, size_t s_stride, uint32_t n, float *gain)
+ * is not finite. apart: by lane, the weight that its words leave out, and s no longer has. */
+static inline void avx2_word_weigh_lanes(int16_t *to, size_t stride, float *s, size_t s_stride, uint32_t n, float *gain, avx2_apart *apart)
 {
     const __m256i abs = _mm256_set1_epi32(INT32_MAX);
     __m256i largest_bits = _mm256_setzero_si256();
+    __m256 sum = _mm256_setzero_ps();
     for (uint32_t j = 0; j < n; j++) {
-        largest_bits = _mm256_max_epi32(largest_bits, _mm256_and_si256(_mm256_load_si256((const __m256i *)(const void *)(s + j * s_stride)), abs));
+        const __m256i bits = _mm256_and_si256(_mm256_load_si256((const __m256i *)(const void *)(s + j * s_stride)), abs);
+        largest_bits = _mm256_max_epi32(largest_bits, bits);
+        sum = _mm256_add_ps(sum, _mm256_castsi256_ps(bits));
+    }
+    const __m256 limit = _mm256_mul_ps(_mm256_castsi256_ps(largest_bits), _mm256_set1_ps(1 + AVX2_WEIGHT_REST));
+    const int lonely = _mm256_movemask_ps(_mm256_cmp_ps(sum, limit, _CMP_LT_OQ)); /* not a lane of zeros, nor with a weight that is not finite */
+    float each_largest[8];
+    _mm256_storeu_ps(each_largest, _mm256_castsi256_ps(largest_bits));
+    for (uint32_t l = 0; l < 8; l++) {
+        apart[l] = lonely >> l & 1 ? avx2_word_set_apart(s + l, (uint32_t)s_stride, n, each_largest[l]) : (avx2_apart){ 0, 0 };
+    }
+    for (uint32_t j = 0; lonely != 0 && j < n; j++) {
+        const __m256i bits = _mm256_and_si256(_mm256_load_si256((const __m256i *)(const void *)(s + j * s_stride)), abs);
+        largest_bits = _mm256_max_epi32(j == 0 ? _mm256_setzero_si256() : largest_bits, bits);
     }
     const __m256 largest = _mm256_castsi256_ps(largest_bits), finite = _mm256_cmp_ps(largest, _mm256_set1_ps(INFINITY), _CMP_LT_OQ);
     const __m256 counts = _mm256_and_ps(finite, _mm256_cmp_ps(largest, _mm256_set1_ps(AVX2_WEIGHT_MIN), _CMP_GE_OQ));

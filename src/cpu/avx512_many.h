@@ -13,6 +13,8 @@ typedef struct avx512_many {
     float *s; /* [AVX512_BLOCK][s_stride]: raw products, then weights */
     float *m, *z, *keep;
     float *gain;         /* by lane: what the int32 sums of the word values are worth */
+    float *apart;        /* by lane: a weight that its word values leave out, or 0; apart_key: whose, counted from the block's first */
+    int32_t *apart_key;
     int32_t *low, *high; /* visible keys of the block by lane, counted from its first */
     bool is_edge;        /* some lane doesn't see some key of the block */
     uint32_t n_odd, odd[AVX512_BLOCK]; /* keys of the block whose V row is not finite and not seen by all */

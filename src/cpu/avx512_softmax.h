@@ -241,7 +241,7 @@ static inline uint32_t avx512_block_terms(const oct_kv_spec *spec, const avx512_
     const __m512 max = _mm512_set1_ps(terms->k_scale_max);
     __mmask16 fine = 0xFFFF;
     for (uint32_t i = 0; spec->k.scale_mode == OCT_SCALE_TOKEN_HEAD && i < AVX512_BLOCK; i += 16) {
-        fine &= _mm512_cmp_ps_mask(_mm512_load_ps(b->k_scale + i), max, _CMP_LE_OQ); /* not a NaN */
+        fine &= _mm512_cmp_ps_mask(_mm512_abs_ps(_mm512_load_ps(b->k_scale + i)), max, _CMP_LE_OQ); /* not a NaN */
     }
     return fine == 0xFFFF ? terms->n : terms->n_most;
 }

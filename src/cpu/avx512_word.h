@@ -3,7 +3,8 @@
  * K: q of a vector as integers against its largest element, 16 bits with the sign. What that loses of a score has a standard deviation of at
  * most 127 k_scale score_scale unit sqrt(dim / 12), all bytes of the key being 127. Where this comes above AVX512_SCORE_ERROR, scores thousands
  * apart say, a second term brings q to 24 bits. V: the weights of a block in 15 bits against its largest one, since a tail of small weights would
- * vanish beside a large one of another block; V's dynamic scale is in them. Half a unit of each of 64 weights is 2^-10 of the largest one at most.
+ * vanish beside a large one of another block; V's dynamic scale is in them. Half a unit of each of 64 weights is 2^-10 of the largest one at most. Where the others come
+ * to less than AVX512_WEIGHT_REST of the largest, that one is set apart and added by itself, and the others have the 15 bits: its V may be zeros, and they the whole result.
  * Sums are exact in int32. That holds the bound of 16-bit q and P, where a q or weights of 8 bits would not. */
 #ifndef OCT_CPU_AVX512_WORD_H
 #define OCT_CPU_AVX512_WORD_H
@@ -20,6 +21,8 @@ AVX512_INLINE __m512 avx512_of_sums(avx512_sums sums) { return _mm512_cvtepi32_p
 
 /* A block whose weights are all below this adds nothing that f32 would keep. */
 #define AVX512_WEIGHT_MIN 0x1p-110f
+/* What the other weights of a block are of its largest, together, for it to stay among them: then the 64 half units are a hundredth of them at most. */
+#define AVX512_WEIGHT_REST 0.07f
 
 /* Two signed bytes of 256 high + low; 128 * AVX512_Q_MAX * 512 dims stays below 2^31. */
 #define AVX512_Q_MAX 32639

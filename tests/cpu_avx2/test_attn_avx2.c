@@ -1,5 +1,5 @@
 /* test_attn_avx2.c: the AVX2 attention tiles against the scalar one, over random features and shapes, with guard pages behind the pools;
- * and that bytes a row doesn't see change none of its bits. */
+ * that bytes a row doesn't see change none of its bits; and small weights beside a large one in integers. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include "cpu/avx2.h"
 #include "cpu/scalar.h"
 #include "rig.h"
+#include "words.h"
 
 typedef struct problem {
     oct_kv_spec spec;
@@ -389,12 +390,25 @@ static void test_unseen_bytes(void **state)
     assert_true(n_tried > 500);
 }
 
+static void test_words(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < WAYS; i++) {
+        for (uint32_t n = 1; n <= ways[i].max_vectors && n <= WORDS_VECTORS; n += n < 8 ? 1 : 8) {
+            if (ways[i].in_words) {
+                words_check_rest(ways[i].name, ways[i].attn, ways[i].scratch, n);
+                words_check_signs(ways[i].name, ways[i].attn, ways[i].scratch, n);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     if (!rig_can_run()) {
         print_message("no AVX2, FMA or F16C on this machine\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_words) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /* test_attn_avx512vnni.c: the ways through an AVX-512 VNNI tile over i8 pages, and with values in f32 and bf16; and that a tail of small
- * weights beside a large one keeps its share. */
+ * weights beside a large one keeps its share, in its own block too. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "cpu/avx512.h"
 #include "cpu_avx512/machine.h"
 #include "cpu_avx512/tile.h"
 #include "cpu_avx512/ways.h"
+#include "cpu_avx2/words.h"
 
 WAYS(word, word, word, oct__avx512_terms_word)
 WAYS(word_f32, word, f32, oct__avx512_terms_word)
@@ -88,6 +89,17 @@ static void test_tail_of_small_weights(void **state)
     check_tail(many_word, many_scratch_word, 20);
 }
 
+static void test_words(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_WAYS; i++) {
+        for (uint32_t n = 1; n <= ways[i].max_vectors && n <= WORDS_VECTORS; n += n < 8 ? 1 : 8) {
+            words_check_rest(ways[i].name, ways[i].attn, ways[i].scratch, n);
+            words_check_signs(ways[i].name, ways[i].attn, ways[i].scratch, n);
+        }
+    }
+}
+
 static void test_heads_alone(void **state)
 {
     (void)state;
@@ -100,6 +112,6 @@ int main(void)
     if (!machine_has(MACHINE_AVX512_VNNI)) {
         return 77;
     }
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_heads_alone), cmocka_unit_test(test_tail_of_small_weights) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_like_scalar), cmocka_unit_test(test_unseen_bytes), cmocka_unit_test(test_heads_alone), cmocka_unit_test(test_tail_of_small_weights), cmocka_unit_test(test_words) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
