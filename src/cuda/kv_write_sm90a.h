@@ -142,27 +142,70 @@ DEV divisor divisor_of(const oct__write_way *way, uint32_t head)
 
 /* What is known when a kernel is compiled; of FORM_ANY nothing. A kernel for all is 400 KB of code, whose few instructions that run lie so far apart that
  * fetching them is what it waits for (62 us at 16,384 tokens), so the common forms have kernels of their own: one destination, no RoPE, nothing counted. */
-typedef enum form { FORM_ANY, FORM_E4M3, FORM_E4M3_TOKEN, FORM_I8_TOKEN, FORM_16 } form;
+typedef enum form { FORM_ANY, FORM_E4M3, FORM_E4M3_V5D, FORM_E4M3_TOKEN, FORM_I8_TOKEN, FORM_16 } form;
 
 DEV uint32_t form_dtype(const form f, uint32_t dtype)
 {
-    return f == FORM_E4M3 || f == FORM_E4M3_TOKEN ? OCT_DTYPE_E4M3FN : f == FORM_I8_TOKEN ? OCT_DTYPE_I8 : dtype;
+    return f == FORM_E4M3 || f == FORM_E4M3_V5D || f == FORM_E4M3_TOKEN ? OCT_DTYPE_E4M3FN : f == FORM_I8_TOKEN ? OCT_DTYPE_I8 : dtype;
 }
 
 DEV uint32_t form_kind(const form f, uint32_t kind)
 {
-    return f == FORM_E4M3 ? OCT__WRITE_STATIC : f == FORM_E4M3_TOKEN || f == FORM_I8_TOKEN ? OCT__WRITE_TOKEN_F32 : f == FORM_16 ? OCT__WRITE_ONE : kind;
+    return f == FORM_E4M3 || f == FORM_E4M3_V5D ? OCT__WRITE_STATIC : f == FORM_E4M3_TOKEN || f == FORM_I8_TOKEN ? OCT__WRITE_TOKEN_F32 : f == FORM_16 ? OCT__WRITE_ONE : kind;
 }
 
-/* Whether the warp's vectors were written; if not, to be done again. x is rotated in place. to: the eight's address; at: page < 0 where there is none. */
-DEV uint32_t write_quick(const form f, const oct__write_way *way, const writer *w, uint32_t heads, place at, uint8_t *to, divisor s, float *x,
+DEV place place_cut(const oct__dev_cut *cut, uint32_t page_size, uint32_t slot)
+{
+    place at;
+    at.page = -1;
+    at.token = 0;
+    if (slot < cut->capacity) {
+        const uint32_t page = (uint32_t)((uint64_t)slot * cut->magic >> cut->shift);
+        at.page = page;
+        at.token = slot - page * page_size;
+    }
+    return at;
+}
+
+/* V of V5D pages stands token by token, its dims 16 bytes apart: a block has tokens of one head, turns their bytes in shared memory and stores them a byte
+ * of 16 tokens at a time, which the hardware joins where their slots are neighbours. Bytes of a token's row there: tokens meet different banks. */
+DEV uint32_t turned_stride(const writer *w)
+{
+    return 8 * w->team + 8;
+}
+
+/* The block's V, of oct__kv_write_sm90a_params.way[0][1]. turned: [tokens_a_block][turned_stride]. All lanes of the block. */
+DEV void store_turned(const oct__kv_write_sm90a_params *p, const writer *w, uint64_t token0, const uint8_t *turned)
+{
+    const oct__write_way *way = &p->way[0][1];
+    const uint32_t tokens = p->tokens_a_block, own = tid() & (tokens - 1);   /* heads_a_block is 1: a power of two */
+    const uint64_t token = token0 + own;
+    const place at = place_cut(&p->cut[0], p->page_size, token < p->n_tokens ? (uint32_t)GET(p->slots[0][token]) : UINT32_MAX);
+    block_sync();
+    if (at.page >= 0) {
+        uint8_t *to = way->to + (uint64_t)at.page * way->to_page + (uint64_t)w->head * way->to_head + (uint64_t)(at.token / 16) * (16 * way->dim) + at.token % 16;
+        NO_UNROLL
+        for (uint32_t d = tid() / tokens * 4; d < way->dim; d += OCT__WRITE_SM90A_LANES / tokens * 4) {
+            const uint32_t four = SGET(*(const uint32_t *)(const void *)(turned + own * turned_stride(w) + d));
+            UNROLL
+            for (uint32_t i = 0; i < 4; i++) {
+                PUT(to[(d + i) * 16], (uint8_t)(four >> (8 * i)));
+            }
+        }
+    }
+    block_sync();   /* whoever writes a vector of these again comes after */
+}
+
+/* Whether the warp's vectors were written; if not, to be done again. x is rotated in place. to: the eight's address; at: page < 0 where there is none.
+ * turned: the eight's place in shared memory, to which it goes instead; or NULL. */
+DEV uint32_t write_quick(const form f, const oct__write_way *way, const writer *w, uint32_t heads, place at, uint8_t *to, uint8_t *turned, divisor s, float *x,
                          uint32_t is_counted, write_met *met)
 {
     const uint32_t dtype = form_dtype(f, way->dtype), kind = form_kind(f, way->scale_kind);
     const int is_there = at.page >= 0 && w->d < way->dim;
     uint32_t amax = 0, word[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
     float y[8], odd = 0.0f;
-    if (f != FORM_E4M3 && f != FORM_16 && way->rotated) {
+    if (f != FORM_E4M3 && f != FORM_E4M3_V5D && f != FORM_16 && way->rotated) {
         team_rotate(x, way->dim);
     }
     if (kind >= OCT__WRITE_TOKEN_F32 || is_counted) {
@@ -208,11 +251,18 @@ DEV uint32_t write_quick(const form f, const oct__write_way *way, const writer *
         odd = fma_f32(y[i], 0.0f, odd);   /* stays 0 unless one is a NaN or an infinity */
     }
     if (warp_any(odd != 0.0f || odd != odd)) {
+        if (turned != 0) {
+            const u32x2 none = { 0, 0 };
+            shared_store_8(turned, none);
+        }
         return 1;
     }
     if (is_there) {
         encode_quick(dtype, y, word);
-        if (dtype >= OCT_DTYPE_E4M3FN) {
+        if (turned != 0) {
+            const u32x2 v = { word[0], word[1] };
+            shared_store_8(turned, v);
+        } else if (dtype >= OCT_DTYPE_E4M3FN) {
             const u32x2 v = { word[0], word[1] };
             global_store_8(to, v);
         } else {
@@ -277,19 +327,6 @@ DEV void write_slow(const oct__dev_layer *layer, const oct__dev_side *side, int 
 
 /* ---- where and what ------------------------------------------------------------------------------------------------------------- */
 
-DEV place place_cut(const oct__dev_cut *cut, uint32_t page_size, uint32_t slot)
-{
-    place at;
-    at.page = -1;
-    at.token = 0;
-    if (slot < cut->capacity) {
-        const uint32_t page = (uint32_t)((uint64_t)slot * cut->magic >> cut->shift);
-        at.page = page;
-        at.token = slot - page * page_size;
-    }
-    return at;
-}
-
 DEV uint32_t slot_of(const int32_t *slots, const oct__kv_write_sm90a_params *p, const writer *w, uint64_t token)
 {
     return w->is_mine && token < p->n_tokens ? (uint32_t)GET(slots[token]) : UINT32_MAX;
@@ -317,9 +354,9 @@ DEV void turn(const oct__kv_write_sm90a_params *p, const writer *w, const float 
     }
 }
 
-/* The lane's tokens into all destinations, all loads first. Bit 4 r + 2 (destination) + (V) of the result: left to do. The same in a warp. */
+/* The lane's tokens into all destinations, all loads first. turned: of V5D's V (store_turned). Bit 4 r + 2 (destination) + (V) of the result: left to do. The same in a warp. */
 DEV uint32_t write_tokens(const form f, const uint32_t src, const uint32_t rounds, const oct__kv_write_sm90a_params *p, const writer *w, const float *cosine,
-                          const float *sine, float *staged, write_met *met)
+                          const float *sine, float *staged, uint8_t *turned, write_met *met)
 {
     const uint32_t words = src == OCT_DTYPE_F32 ? 8 : 4, n_ways = f == FORM_ANY ? p->n_ways : 1;
     uint32_t slot[2][WRITE_ROUNDS_MAX], raw[WRITE_ROUNDS_MAX * 2 * 4], left = 0;
@@ -374,7 +411,7 @@ DEV uint32_t write_tokens(const form f, const uint32_t src, const uint32_t round
                         turn(p, w, cosine, sine, staged, x);
                     }
                     to += (uint64_t)(uint32_t)at.page * way->to_page + (uint64_t)at.token * way->to_place;
-                    left |= write_quick(f, way, w, p->heads, at, to, n == 0 ? s[side] : divisor_of(way, w->is_mine ? w->head : 0), x,
+                    left |= write_quick(f, way, w, p->heads, at, to, f == FORM_E4M3_V5D && side == 1 ? turned + (tid() >> p->team_shift) * turned_stride(w) + w->d : 0, n == 0 ? s[side] : divisor_of(way, w->is_mine ? w->head : 0), x,
                                         f == FORM_ANY && n == 0 ? p->is_counted : 0, met + side)
                             << (4 * r + 2 * n + side);
                 }
@@ -470,8 +507,8 @@ SELDOM void write_rest(const oct__kv_write_sm90a_params *p, uint32_t left)
     (void)write_left(p, &w, left, 0, 0, 0);
 }
 
-/* A kernel's work. shared: of oct__write_sm90a_shared_bytes, with RoPE. */
-DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *shared)
+/* A kernel's work. shared: of oct__write_sm90a_shared_bytes, with RoPE. turned: of FORM_E4M3_V5D. */
+DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *shared, uint8_t *turned)
 {
     uint64_t token0;
     const writer w = writer_of(p, &token0);
@@ -491,13 +528,16 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
         turn_all(p, token0, shared, sine);
     }
     if (f == FORM_ANY && p->is_quick) {
-        left = p->src_dtype == OCT_DTYPE_F32  ? write_tokens(f, OCT_DTYPE_F32, 1, p, &w, shared, sine, staged, met)
-             : p->src_dtype == OCT_DTYPE_BF16 ? write_tokens(f, OCT_DTYPE_BF16, 1, p, &w, shared, sine, staged, met)
-                                              : write_tokens(f, OCT_DTYPE_F16, 1, p, &w, shared, sine, staged, met);
+        left = p->src_dtype == OCT_DTYPE_F32  ? write_tokens(f, OCT_DTYPE_F32, 1, p, &w, shared, sine, staged, turned, met)
+             : p->src_dtype == OCT_DTYPE_BF16 ? write_tokens(f, OCT_DTYPE_BF16, 1, p, &w, shared, sine, staged, turned, met)
+                                              : write_tokens(f, OCT_DTYPE_F16, 1, p, &w, shared, sine, staged, turned, met);
     } else if (f != FORM_ANY && p->src_dtype == OCT_DTYPE_BF16) {
-        left = p->rounds == 2 ? write_tokens(f, OCT_DTYPE_BF16, 2, p, &w, shared, sine, staged, met) : write_tokens(f, OCT_DTYPE_BF16, 1, p, &w, shared, sine, staged, met);
+        left = p->rounds == 2 ? write_tokens(f, OCT_DTYPE_BF16, 2, p, &w, shared, sine, staged, turned, met) : write_tokens(f, OCT_DTYPE_BF16, 1, p, &w, shared, sine, staged, turned, met);
     } else if (f != FORM_ANY) {
-        left = p->rounds == 2 ? write_tokens(f, OCT_DTYPE_F16, 2, p, &w, shared, sine, staged, met) : write_tokens(f, OCT_DTYPE_F16, 1, p, &w, shared, sine, staged, met);
+        left = p->rounds == 2 ? write_tokens(f, OCT_DTYPE_F16, 2, p, &w, shared, sine, staged, turned, met) : write_tokens(f, OCT_DTYPE_F16, 1, p, &w, shared, sine, staged, turned, met);
+    }
+    if (f == FORM_E4M3_V5D) {
+        store_turned(p, &w, token0, turned);
     }
     if (f != FORM_ANY && left != 0) {
         write_rest(p, left);
@@ -526,27 +566,33 @@ DEV void write_all(const form f, const oct__kv_write_sm90a_params *p, float *sha
 KERNEL(kv_write_sm90a, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS_ANY, oct__kv_write_sm90a_params)
 {
     SHARED_DYNAMIC(float, shared);
-    write_all(FORM_ANY, p, shared);
+    write_all(FORM_ANY, p, shared, 0);
 }
 
 KERNEL(kv_write_sm90a_e4m3, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS, oct__kv_write_sm90a_params)
 {
-    write_all(FORM_E4M3, p, 0);
+    write_all(FORM_E4M3, p, 0, 0);
+}
+
+KERNEL(kv_write_sm90a_e4m3_v5d, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS, oct__kv_write_sm90a_params)
+{
+    SHARED(uint64_t, turned, OCT__WRITE_SM90A_LANES * 2);   /* heads of 8 dims: 256 rows of 16 bytes; larger ones have fewer */
+    write_all(FORM_E4M3_V5D, p, 0, (uint8_t *)turned);
 }
 
 KERNEL(kv_write_sm90a_e4m3_token, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS, oct__kv_write_sm90a_params)
 {
-    write_all(FORM_E4M3_TOKEN, p, 0);
+    write_all(FORM_E4M3_TOKEN, p, 0, 0);
 }
 
 KERNEL(kv_write_sm90a_i8_token, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS, oct__kv_write_sm90a_params)
 {
-    write_all(FORM_I8_TOKEN, p, 0);
+    write_all(FORM_I8_TOKEN, p, 0, 0);
 }
 
 KERNEL(kv_write_sm90a_16, OCT__WRITE_SM90A_LANES, OCT__WRITE_SM90A_BLOCKS, oct__kv_write_sm90a_params)
 {
-    write_all(FORM_16, p, 0);
+    write_all(FORM_16, p, 0, 0);
 }
 
 #endif

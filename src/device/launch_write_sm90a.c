@@ -56,11 +56,11 @@ static bool way_of(const oct_kv_write_args *args, const oct_kv_layer *l, bool is
     const uint64_t step = to == 1 ? 8 : 16;
     const bool is_aligned = ((uintptr_t)way->from | from_token | from_head) % 16 == 0 && ((uintptr_t)way->to | page | place | head) % step == 0;
     const bool is_small = ((from_token | from_head | page | place | head | 2 * chunk) >> 32) == 0 && (is_k ? l->k_scale_page_stride : l->v_scale_page_stride) >> 32 == 0;
-    return is_aligned && is_small && !(is_v5d && (!is_k || x < 8));
+    return is_aligned && is_small && !(is_v5d && (is_k ? x < 8 : x < 16));
 }
 
 /* The kernel that is made for all of it. */
-static const char *kernel_of(const oct__kv_write_sm90a_params *p)
+static const char *kernel_of(const oct__kv_write_sm90a_params *p, bool is_v5d)
 {
     const oct__write_way *k = &p->way[0][0], *v = &p->way[0][1];
     if (!p->is_quick || p->n_ways > 1 || p->is_counted || p->write.has_rope || p->src_dtype == OCT_DTYPE_F32 || k->dtype != v->dtype) {
@@ -68,6 +68,9 @@ static const char *kernel_of(const oct__kv_write_sm90a_params *p)
     }
     const bool is_static = k->scale_kind <= OCT__WRITE_HEAD && v->scale_kind <= OCT__WRITE_HEAD && !k->rotated && !v->rotated;
     const bool is_token = k->scale_kind == OCT__WRITE_TOKEN_F32 && v->scale_kind == OCT__WRITE_TOKEN_F32;
+    if (is_v5d) {
+        return k->dtype == OCT_DTYPE_E4M3FN && is_static ? "kv_write_sm90a_e4m3_v5d" : "kv_write_sm90a";
+    }
     return k->dtype == OCT_DTYPE_E4M3FN && is_static                          ? "kv_write_sm90a_e4m3"
          : k->dtype == OCT_DTYPE_E4M3FN && is_token                           ? "kv_write_sm90a_e4m3_token"
          : k->dtype == OCT_DTYPE_I8 && is_token                               ? "kv_write_sm90a_i8_token"
@@ -83,12 +86,14 @@ bool oct__dev_pack_kv_write_sm90a(const oct__dev_chip *chip, const oct_kv_write_
     oct__kv_write_sm90a_params *p = params;
     memset(p, 0, sizeof *p);
     const bool is_some = oct__dev_pack_kv_write(chip, args, refused, &p->write, launch);
+    bool is_v5d = false;
     p->is_quick = 1;
     p->n_ways = args->layer_window != NULL ? 2 : 1;
     for (uint32_t i = 0; i < p->n_ways; i++) {
         const oct_kv_layer *layer = i == 0 ? args->layer : args->layer_window;
         p->is_quick &= way_of(args, layer, true, &p->way[i][0]);
         p->is_quick &= way_of(args, layer, false, &p->way[i][1]);
+        is_v5d |= layer->spec.layout == OCT_LAYOUT_V5D;
         p->cut[i] = cut_of(layer);
         p->slots[i] = i == 0 ? args->slots : args->slots_window;
     }
@@ -101,16 +106,18 @@ bool oct__dev_pack_kv_write_sm90a(const oct__dev_chip *chip, const oct_kv_write_
     while (8u << p->team_shift < dim) {
         p->team_shift++;
     }
+    const char *kernel = kernel_of(p, is_v5d);
+    const bool is_turned = strcmp(kernel, "kv_write_sm90a_e4m3_v5d") == 0;
+    p->is_quick &= is_turned || !is_v5d;
     const uint32_t teams = OCT__WRITE_SM90A_LANES >> p->team_shift;
-    p->parts = (spec->heads + teams - 1) / teams;
+    p->parts = is_turned ? spec->heads : (spec->heads + teams - 1) / teams;   /* neighbouring tokens of one head, whose bytes of V stand side by side */
     p->heads_a_block = (spec->heads + p->parts - 1) / p->parts;
     p->tokens_a_block = teams / p->heads_a_block;
     p->head_magic = (65536 + p->heads_a_block - 1) / p->heads_a_block;
     const uint64_t tokens = args->n_tokens > 0 ? (uint64_t)args->n_tokens : 1, rows = (tokens + p->tokens_a_block - 1) / p->tokens_a_block;
     p->n_tokens = args->n_tokens > 0 ? (uint64_t)args->n_tokens : 0;
     const bool is_many = rows * p->parts >= (uint64_t)chip->n_units * ROUNDS_FROM_BLOCKS_A_UNIT;
-    const char *kernel = kernel_of(p);
-    p->rounds = is_many && strcmp(kernel, "kv_write_sm90a") != 0 ? 2 : 1;
+    p->rounds = is_many && !is_turned && strcmp(kernel, "kv_write_sm90a") != 0 ? 2 : 1;
     *launch = (oct__dev_launch){ .kernel = kernel, .threads = OCT__WRITE_SM90A_LANES };
     if (args->rope != NULL) {
         launch->shared_bytes = oct__write_sm90a_shared_bytes(p->tokens_a_block, args->rope->n_dims);
@@ -118,7 +125,7 @@ bool oct__dev_pack_kv_write_sm90a(const oct__dev_chip *chip, const oct_kv_write_
     const uint64_t blocks = (rows + p->rounds - 1) / p->rounds * p->parts;
     oct__dev_grid(blocks, launch);
     /* Half a microsecond less where a launch is much of it. */
-    launch->is_early = p->is_early = blocks <= (uint64_t)chip->n_units * EARLY_BLOCKS_A_UNIT || strcmp(kernel, "kv_write_sm90a_e4m3") == 0 || strcmp(kernel, "kv_write_sm90a_16") == 0;
+    launch->is_early = p->is_early = blocks <= (uint64_t)chip->n_units * EARLY_BLOCKS_A_UNIT || strcmp(kernel, "kv_write_sm90a_e4m3") == 0 || strcmp(kernel, "kv_write_sm90a_16") == 0 || is_turned;
     return is_some;
 }
 

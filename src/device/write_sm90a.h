@@ -48,7 +48,7 @@ typedef struct oct__kv_write_sm90a_params {
     uint32_t heads_a_block, tokens_a_block;
     uint32_t head_magic;               /* team / heads_a_block = team * head_magic >> 16 */
     uint32_t rounds;                   /* 1 or 2 */
-    uint32_t is_quick;                 /* source and destinations by 16 and 8 bytes at a time, no V5D's V, strides of 32 bits */
+    uint32_t is_quick;                 /* source and destinations by 16 and 8 bytes at a time, strides of 32 bits; V5D's V by a kernel of its own or not at all */
     uint32_t src_dtype, n_ways, is_counted;
     uint32_t is_early;                 /* launched early: it waits for the end of what is ahead of it */
     uint32_t reserved;

@@ -163,10 +163,11 @@ static void blocks_of_many_vectors(void **state)
 }
 
 /* What Hopper has kernels of their own for, from few tokens (one a lane) to many (two), with values that such a kernel leaves to its other way too. */
-static const struct own_form { int64_t dtype, mode, rotated; } own_forms[] = {
-    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_NONE, 0 },
-    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, 1 }, { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, 0 },
-    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, 1 }, { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0 }, { OCT_DTYPE_F16, OCT_SCALE_NONE, 0 },
+static const struct own_form { int64_t dtype, mode, rotated, is_v5d; } own_forms[] = {
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, 0, 0 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_TOKEN_HEAD, 1, 0 }, { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, 0, 0 },
+    { OCT_DTYPE_I8, OCT_SCALE_TOKEN_HEAD, 1, 0 }, { OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 }, { OCT_DTYPE_F16, OCT_SCALE_NONE, 0, 0 },
+    { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER, 0, 1 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_LAYER_HEAD, 0, 1 }, { OCT_DTYPE_E4M3FN, OCT_SCALE_NONE, 0, 1 },
 };
 enum { OWN_TOKENS = 2, OWN_SOURCES = 2 };
 
@@ -179,13 +180,13 @@ static int64_t run_own(void *arg, int64_t index)
     index /= WRITE_LARGE + 1;
     s.n_tokens = index % OWN_TOKENS == 0 ? 7 : 50;
     s.src_dtype = index / OWN_TOKENS % OWN_SOURCES == 0 ? OCT_DTYPE_BF16 : OCT_DTYPE_F16;
-    s.layout = s.data % 2 == 0 ? OCT_LAYOUT_NHD : OCT_LAYOUT_HND;
+    s.layout = f->is_v5d ? OCT_LAYOUT_V5D : s.data % 2 == 0 ? OCT_LAYOUT_NHD : OCT_LAYOUT_HND;
     s.heads = s.n_tokens == 7 ? 3 : 8;
     s.dim_k = 128;
     s.dim_v = s.n_tokens == 7 ? 80 : 128;
-    s.page_size = s.n_tokens == 7 ? 5 : 16;
+    s.page_size = s.n_tokens != 7 ? 16 : f->is_v5d ? 32 : 5;
     s.n_pages = 9;
-    s.slots = 2;
+    s.slots = f->is_v5d ? s.data % 3 : 2;
     s.counts = 0;
     s.k_dtype = s.v_dtype = f->dtype;
     s.k_scale_mode = s.v_scale_mode = f->mode;
