@@ -28,6 +28,13 @@
  *   static scales before the copies, 8 warps of 256 x 16, early launches, eight warps a finish    142.2, 42.8, 87.8, 30.8   but its finish of few splits was slow
  *   the next task's q asked for a task ahead                    141.0, 42.3, 87.7, 29.8
  *   quads of a finish's warps go their own ways where splits are few    137.4, 42.5, 84.0, 30.2
+ *   (1 December: 64 x 4,096, 1 x 65,536, 1 x 8,192; 256 dims 1 x 65,536 of 32/2 and of 8/4 heads)
+ *   before                                                      135.0, 42.0, 12.4, 30.1, 43.9
+ *   parts and tasks read before the wait for the kernel ahead   135.0, 41.4, 11.7, 29.5, 43.4
+ *   and L2 asked for the first 2 (4) tiles there, ids first     136.1 (138.5), 41.9 (43.5), 12.3 (12.4), 29.4 (29.9), 43.0 (43.7): dropped; by bulk prefetches
+ *     136.9, 42.5, 13.7, 30.8, 44.0
+ *   two blocks of four warps at 256 x 16 for one of eight       32/2 x 256, 64 x 4,096: 88.1 for 83.3; 1 x 65,536: 29.7 for 29.4
+ *   a finish of a third of the blocks                           64/8 x 128: 141.0 for 141.8, but 32/2 x 256: 88.1 for 83.4
  * doc/BENCH.md says what bounds it now.
  *
  * Every warp has a ring of its own (two of them share a key's dims above 128, and add their scores by way of it) and walks over the tasks of the block's part; `heads_a_block` neighbouring head tiles are shared among the four warps of a
@@ -324,8 +331,18 @@ DEV void sm90_take_rows(const sm90_warp *t, uint32_t index, sm90_rows *r)
     }
 }
 
-/* Tasks [begin, end) for the block's head tiles. */
-DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_kind k)
+/* Static scales and sinks: asked for before K and V, looked at after them. */
+DEV void sm90_ask_scales(sm90_warp *t)
+{
+    const oct__attn_params *p = t->p;
+    t->q_scale = p->q_scale != 0 ? GET(*p->q_scale) : 1.0f;
+    t->k_scale = static_scale(&p->layer.k, t->cut.head_kv);
+    t->v_scale = static_scale(&p->layer.v, t->cut.head_kv);
+    t->sink = p->sink != 0 && t->lane < t->cut.n_heads ? GET(p->sink[t->cut.head0 + t->lane]) : OCT__MINUS_INF;
+}
+
+/* Tasks [begin, end) for the block's head tiles. waited: whether the kernel ahead has ended; its end is waited for once what the plan says has been read. */
+DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, uint32_t *waited, const sm90_kind k)
 {
     const shared_at q_at = shared_at_of(t->shared + t->at.q + (t->head * k.halves + t->half) * oct__sm90a_q_bytes(k.dim, k.blocks * 8));
     sm90_stream stream;
@@ -344,7 +361,13 @@ DEV void sm90_run_part(sm90_warp *t, uint32_t begin, uint32_t end, const sm90_ki
     for (uint32_t i = 0; i < k.stages; i++) {
         stream.seen[i] = 0;
     }
-    sm90_open_task(t, &stream, k);
+    sm90_open_task(t, &stream, k);   /* from the plan, which stood before any kernel after it began, as did the batch's kv_indptr: it is older */
+    if (!*waited) {
+        wait_previous();
+        launch_next();
+        *waited = 1;
+    }
+    sm90_ask_scales(t);
     sm90_find(t, &stream, k);
     NO_UNROLL
     for (uint32_t i = begin; i < end; i++) {
@@ -467,22 +490,21 @@ DEV void sm90_blocks(const oct__attn_params *p, uint8_t *shared, const uint32_t 
              : !is_wide ? SM90_NARROW
              : page >= UINT32_MAX || token >= UINT32_MAX || page * t.n_pages + token * layer->page_size >= UINT32_MAX ? SM90_WIDE
              : k_page != v_page || k_token != v_token ? SM90_NEAR : SM90_ALIKE;
-    wait_previous();
-    launch_next();
+    uint32_t waited = 0;
     NO_UNROLL
     for (uint32_t work = (uint32_t)block_id(); work < n_work; work += (uint32_t)block_count()) {
         const uint32_t part = work / n_blocks;
         t.head_tile = work % n_blocks * p->heads_a_block + t.head;
         t.cut = head_cut_of(p, t.head_tile);
-        t.q_scale = p->q_scale != 0 ? GET(*p->q_scale) : 1.0f;
-        t.k_scale = static_scale(&layer->k, t.cut.head_kv);
-        t.v_scale = static_scale(&layer->v, t.cut.head_kv);
-        t.sink = p->sink != 0 && t.lane < t.cut.n_heads ? GET(p->sink[t.cut.head0 + t.lane]) : OCT__MINUS_INF;
         t.k_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->k.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->k.head_stride * k_size + t.half * k.dim * k_size +
                                  sm90_own_bytes(&t, k_size, k));
         t.v_chunk = as_it_is_u64((uint64_t)(uintptr_t)layer->v.base + (uint64_t)t.cut.head_kv * (uint64_t)layer->v.head_stride * v_size + t.half * k.dim * v_size +
                                  sm90_own_bytes(&t, v_size, k));
-        sm90_run_part(&t, GET(p->parts[part]), GET(p->parts[part + 1]), k);
+        sm90_run_part(&t, GET(p->parts[part]), GET(p->parts[part + 1]), &waited, k);
+    }
+    if (!waited) {
+        wait_previous();
+        launch_next();
     }
 }
 

@@ -240,6 +240,12 @@ static uint32_t fixed_keys(const oct_attn_spec *spec, uint32_t op)
     return !spec->deterministic ? 0 : op == OCT__DEV_DECODE ? FIXED_DECODE_KEYS : FIXED_EXTEND_KEYS;
 }
 
+/* Splits of deterministic mode are chosen by their row's length (plan_step.h). */
+static bool has_even_splits(const oct_attn_spec *spec, uint32_t op)
+{
+    return spec->deterministic && spec->split_tokens == 0 && op == OCT__DEV_DECODE;
+}
+
 static uint32_t at_most_u32(uint64_t n)
 {
     return n < INT32_MAX ? (uint32_t)n : INT32_MAX;
@@ -270,6 +276,7 @@ static void size_op(const oct__dev_chip *chip, const oct_attn_spec *spec, const 
     uint64_t partials = 3 * wanted;
     if (fixed > 0) {
         partials = keys > fixed ? tiles * (keys / fixed + 2) : 0;
+        partials += shape->blocks_a_unit > 0 && has_even_splits(spec, op) ? partials / 3 + tiles : 0;   /* 3 n / 4 of them may become n, and n keys are not a whole number of units */
     } else if (op == OCT__DEV_DECODE && keys > SPLIT_KEYS_MAX) {
         /* Long sequences are cut even where there is work enough; where they are too many, plan_step makes the splits longer. */
         const uint64_t splits = keys / SPLIT_KEYS_MAX + 2, n = tiles < wanted ? tiles : wanted;
@@ -386,6 +393,7 @@ void oct__dev_pack_plan(const oct__dev_chip *chip, const oct_attn_spec *spec, co
             o->n_parts = w->n_parts[op];
             o->part_keys_min = PART_KEYS_MIN;
             o->task_units = PART_TASK_UNITS;
+            o->even_splits = has_even_splits(spec, op) ? w->n_parts[op] : 0;
             o->parts = (uint32_t *)(void *)(at + w->parts_at[op]);
         }
     }

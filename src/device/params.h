@@ -91,7 +91,7 @@ typedef struct oct__dev_plan {
     uint32_t n_tasks[OCT__DEV_OPS], n_groups[OCT__DEV_OPS], n_partials[OCT__DEV_OPS];
     uint32_t split_keys[OCT__DEV_OPS];
     uint32_t status;                       /* OCT__DEV_PLAN_* */
-    uint32_t reserved;
+    uint32_t ended;                        /* where there are parts: nobody looks at it */
 } oct__dev_plan;
 
 enum {
@@ -117,7 +117,7 @@ typedef struct oct__dev_plan_op {
     uint32_t part_keys_min;                /* rather fewer parts with tasks than fewer keys */
     uint32_t *parts;                       /* [n_parts + 1], or NULL */
     uint32_t task_units;                   /* of 32 keys: the time that a task takes beside its keys' */
-    uint32_t reserved;
+    uint32_t even_splits;                  /* > 0: a row of about as many fixed splits or more is cut into a multiple of it, evenly */
 } oct__dev_plan_op;
 
 /* plan_step: one block. */

@@ -87,18 +87,19 @@ DEV void plan_span(const oct__plan_params *p, int32_t kv_len, int32_t pos0, int3
     }
 }
 
-/* How a span is cut: the first split at key0, split i at base + i * keys. Fixed splits are cut at multiples of their size, so that where a row is cut
- * depends on its own sequence alone; chosen ones are made even, so that none is left with a few keys. A span that one split holds is
- * not cut. */
+/* How a span is cut: the first split at key0, split i at base + i * keys. Where fixed splits are cut depends on their own span alone: at multiples of their
+ * size, or, where there are enough to give every part of the GPU one, into as many even ones as parts (twice, three times as many), from key0 on, so that a
+ * long row alone leaves no part idle. Chosen ones are made even, so that none is left with a few keys. A span that one split holds is not cut. */
 typedef struct plan_cut {
     int64_t base;
     uint32_t keys;
     int32_t n;
 } plan_cut;
 
-DEV plan_cut plan_cut_of(int32_t key0, int32_t key1, uint32_t keys, int is_fixed)
+DEV plan_cut plan_cut_of(const oct__dev_plan_op *op, int32_t key0, int32_t key1, uint32_t keys)
 {
-    const uint32_t span = (uint32_t)(key1 - key0);
+    const uint32_t span = (uint32_t)(key1 - key0), even = plan_has_parts(op) ? op->even_splits : 0;
+    const int is_fixed = op->split_keys > 0;
     plan_cut c;
     c.keys = keys;
     c.base = (uint32_t)key0 / keys * keys;
@@ -106,7 +107,11 @@ DEV plan_cut plan_cut_of(int32_t key0, int32_t key1, uint32_t keys, int is_fixed
         c.n = 1;
         return c;
     }
-    if (!is_fixed) {
+    if (even > 0 && (span + keys - 1) / keys * 4 >= even * 3) {
+        const uint32_t n = ((span + keys - 1) / keys + even / 2) / even * even;
+        c.base = (uint32_t)key0 / PLAN_UNIT * PLAN_UNIT;
+        c.keys = (((uint32_t)key1 - (uint32_t)c.base + n - 1) / n + PLAN_UNIT - 1) / PLAN_UNIT * PLAN_UNIT;
+    } else if (!is_fixed) {
         const uint32_t n = (span + keys - 1) / keys;
         c.keys = ((span + n - 1) / n + OCT__DEV_KEYS - 1) / OCT__DEV_KEYS * OCT__DEV_KEYS;
         c.base = (uint32_t)key0 / OCT__DEV_KEYS * OCT__DEV_KEYS;
@@ -146,7 +151,7 @@ DEV void plan_sequence(const oct__plan_params *p, uint32_t op_index, uint32_t se
             count->n_units += units;
             continue;
         }
-        const plan_cut cut = plan_cut_of(key0, key1, keys, op->split_keys > 0);
+        const plan_cut cut = plan_cut_of(op, key0, key1, keys);
         const uint32_t part0 = is_even ? plan_part_of(parts, first) : 0;
         const int32_t n_splits = is_even ? (int32_t)(plan_part_of(parts, unit0 + units - 1) - part0) + 1 : cut.n;
         const uint32_t base = (uint32_t)(key0 / PLAN_UNIT * PLAN_UNIT) - (uint32_t)first * PLAN_UNIT;   /* of the line's unit 0; wraps, as the sums below do */
@@ -325,6 +330,9 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
             PUT(p->op[i].parts[part], 0);
         }
     }
+    if (plan_has_parts(&p->op[OCT__DEV_DECODE])) {
+        block_sync();
+    }
     if (tid() == 0) {
         for (uint32_t i = 0; status == OCT__DEV_PLAN_FULL && i < OCT__DEV_OPS; i++) {   /* not half of a batch */
             PUT(p->plan->n_tasks[i], 0);
@@ -332,6 +340,10 @@ KERNEL(plan_step, 256, 1, oct__plan_params)
             PUT(p->plan->n_partials[i], 0);
         }
         PUT(p->plan->status, status);
+        if (plan_has_parts(&p->op[OCT__DEV_DECODE])) {   /* Hopper's decode reads the plan before it waits: this orders what the block wrote before its end */
+            PUT(p->plan->ended, 0);
+            (void)atomic_add_acq_rel_u32(&p->plan->ended, 1);
+        }
     }
 }
 
