@@ -21,6 +21,10 @@
  *   four loading warps, 216 registers, tiles of 128 keys                          557, 339
  *   8 bits come to shared memory as they are, two tiles ahead, and become 16 there   550, 500
  *   ends and beginnings of rows by lanes that share them (extend_rows_sm90a.h)    530, 463   scales by channel 141 to 275, of each token 278 to 359
+ *   bf16 of 128 dims: the warpgroups ask for their products in turns             543 beside 526 of the text before, in one run (predicted: 640)
+ * ncu of the last, 1 December 2026: matrix units busy 56 % of 7.31 M cycles (before, 54 of 7.57), instructions issued 40 %, shared memory's data path 42 %; 3,650 cycles a
+ * tile, at 1.8 GHz. So no unit, issue slots or power bound it, but waits, of which copies are a part (below). Of the loop's 2,996 instructions a usual tile takes some 470.
+ * With turns, sums of the weights among the exponentials give nothing (543). The fence after a tile's copies is a MEMBAR besides, twice a tile.
  * Before the fourth, by leaving parts out: without loads 583, without loads and weights 721, without weights 359. With half of its rows read twice in place of
  * the others, as many copies of half the bytes, the sixth's bf16 is 598: the way from L2 is a part of what it waits for. More registers alone (216, tiles of
  * 64 keys): 469. The sixth at 64, 192/128 and 256 dims (32/2 heads), bf16: 380, 532, 707 (before 316, 447 and nothing).
@@ -232,6 +236,21 @@ DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
     proxy_fence();   /* copies have none of their own */
 }
 
+/* Two warpgroups ask for their products in turns, so that one's exponentials run under the other's products; left alone they fall into step, and the matrix
+ * units idle while both take exponentials. Each waits for what the other has asked for of the tile before its own. n: turns so far. */
+DEV void ext_wait_turn(const ext_block *t, uint32_t group, uint32_t n)
+{
+    bar_wait(ext_bar(t, 4, 0) + group * 8, (n & 1) ^ (group == 0));
+}
+
+DEV void ext_pass_turn(const ext_block *t, uint32_t group)
+{
+    warp_sync();
+    if (t->lane == 0) {
+        bar_arrive(ext_bar(t, 4, 0) + (group ^ 1) * 8);
+    }
+}
+
 /* All warps of a consuming warpgroup have read a side's tile. */
 DEV void ext_release(const ext_block *t, uint32_t kind, uint32_t stage)
 {
@@ -281,7 +300,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
 {
     const uint32_t group = t->warp / 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.dim_k * 2));
-    uint32_t n = 0;   /* tiles so far */
+    uint32_t n = 0, n_turns = 0;   /* tiles so far; of them in turns with the other warpgroup */
     NO_UNROLL
     for (uint32_t i = (uint32_t)block_id(); i < t->n_tasks_tiles; i += (uint32_t)block_count()) {
         ext_rows r;
@@ -318,6 +337,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
+            const uint32_t in_turns = k.is_bf16 && k.dim_k == 128 && r.n_vectors > 64;   /* where measured; the other has rows too */
             uint32_t stage = n % k.stages, n_v = n;   /* of V */
             ext_take(t, 0, stage, n);
             wg_begin();
@@ -339,6 +359,9 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 const uint32_t v_stage = n_v % k.stages;
                 stage = n % k.stages;
                 ext_take(t, 0, stage, n);
+                if (in_turns) {
+                    ext_wait_turn(t, group, n_turns);
+                }
                 wg_hold_f32(s, k.keys / 2);
                 wg_hold_u32(weight, k.keys / 4);
                 wg_hold_f32(o, k.dim_v / 2);
@@ -351,6 +374,10 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 wg_begin();
                 ext_sums(weight, wg_columns(t->base + t->at.v + v_stage * (k.keys * k.dim_v * 2), k.keys * 128), k, o);
                 wg_end();
+                if (in_turns) {
+                    ext_pass_turn(t, group);
+                    n_turns++;
+                }
                 wg_wait(1);
                 wg_hold_f32(s, k.keys / 2);
                 if (!holds_scales) {
@@ -440,6 +467,10 @@ DEV void ext_blocks(const oct__attn_params *p, uint8_t *shared, const ext_kind k
             bar_init(ext_bar(&t, 1, i), OCT__EXTEND_GROUPS * 4);
             bar_init(ext_bar(&t, 2, i), ext_arrivals(&v_side, k));
             bar_init(ext_bar(&t, 3, i), OCT__EXTEND_GROUPS * 4);
+        }
+        UNROLL
+        for (uint32_t i = 0; i < OCT__EXTEND_GROUPS; i++) {
+            bar_init(ext_bar(&t, 4, 0) + i * 8, 4);
         }
     }
     block_sync();

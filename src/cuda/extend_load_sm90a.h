@@ -37,7 +37,7 @@ typedef struct ext_block {
     uint32_t stages;
 } ext_block;
 
-/* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty. */
+/* A barrier: kind 0 K full, 1 K empty, 2 V full, 3 V empty, 4 (stage 0 and on: of each warpgroup) its turn. */
 DEV shared_at ext_bar(const ext_block *t, uint32_t kind, uint32_t stage)
 {
     return t->base + t->at.bars + (kind * t->stages + stage) * 8;

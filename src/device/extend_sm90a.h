@@ -25,7 +25,7 @@ typedef struct oct__extend_shared {
     uint32_t raw;                     /* K [ahead][keys][raw row], V likewise, of 8 bits: each lane's own chunks side by side */
     uint32_t scale;                   /* [stages] f32 K [keys], V [keys], the largest finite V of each loading warp's keys [4] */
     uint32_t factor;                  /* f32 [vectors] */
-    uint32_t bars;                    /* u64 K full [stages], K empty, V full, V empty */
+    uint32_t bars;                    /* u64 K full [stages], K empty, V full, V empty; turns [groups] */
     uint32_t bytes;
 } oct__extend_shared;
 
@@ -40,7 +40,7 @@ OCT__FN oct__extend_shared oct__extend_shared_of(uint32_t dim_k, uint32_t dim_v,
     s.scale = s.raw + OCT__EXTEND_AHEAD(dim_k, is_bf16) * keys * (OCT__EXTEND_RAW_ROW(dim_k) + OCT__EXTEND_RAW_ROW(dim_v));
     s.factor = s.scale + stages * OCT__EXTEND_SCALES(keys);
     s.bars = s.factor + OCT__EXTEND_VECTORS * 4;
-    s.bytes = s.bars + 4 * stages * 8;
+    s.bytes = s.bars + (4 * stages + OCT__EXTEND_GROUPS) * 8;
     return s;
 }
 
