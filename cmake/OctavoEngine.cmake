@@ -1,5 +1,6 @@
 # Finds ggml and libllama: installed where CMake or pkg-config look, else what tools/setup/llama.sh built.
-# Sets OCTAVO_HAVE_ENGINE and makes the target octavo_ggml, which carries whichever was found.
+# Sets OCTAVO_HAVE_ENGINE and makes the target octavo_ggml, which carries whichever was found. OCTAVO_LLAMA_JINJA is what tools/setup/llama.sh built beside
+# its libllama, to render chat templates with; an installed libllama has no such thing.
 set(OCTAVO_HAVE_ENGINE OFF)
 if(OCTAVO_ENGINE STREQUAL "OFF")
   return()
@@ -42,11 +43,19 @@ if(CMAKE_CXX_COMPILER)
   if(TARGET llama)
     target_link_libraries(octavo_ggml INTERFACE llama ggml::ggml)
     set(OCTAVO_HAVE_ENGINE ON)
+    get_target_property(octavo_llama_library llama LOCATION)
+    get_filename_component(octavo_llama_folder "${octavo_llama_library}" DIRECTORY)
+    find_library(OCTAVO_LLAMA_JINJA NAMES libllama-jinja.a PATHS "${octavo_llama_folder}" NO_DEFAULT_PATH)
+    find_path(OCTAVO_LLAMA_JINJA_INCLUDE jinja/runtime.h PATHS "${octavo_llama_folder}/../include/llama-jinja" NO_DEFAULT_PATH)
+    mark_as_advanced(OCTAVO_LLAMA_JINJA OCTAVO_LLAMA_JINJA_INCLUDE)
   endif()
 endif()
 
 if(OCTAVO_HAVE_ENGINE)
   message(STATUS "ggml and llama: ${llama_DIR}${octavo_llama_pc_LIBDIR}")
+  if(NOT OCTAVO_LLAMA_JINJA)
+    message(STATUS "no llama-jinja beside them: chat templates as libllama knows them by name, no JSON Schema (doc/SERVING.md)")
+  endif()
 elseif(OCTAVO_ENGINE STREQUAL "ON")
   message(FATAL_ERROR "OCTAVO_ENGINE=ON, but ggml, llama or a C++ compiler is missing; run tools/setup/llama.sh or set CMAKE_PREFIX_PATH")
 else()
