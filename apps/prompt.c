@@ -4,31 +4,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <jansson.h>
+
 #include "apps/output.h"
 #include "host/error.h"
 
-static oct_status through_template(const octe_vocab *vocab, const char *prompt, app_chat chat, char **text, oct_error *error)
+/* Rendered in the sandbox. Bytes that are no UTF-8 are no text of JSON's. */
+static oct_status render(octe_sandbox *sandbox, const octe_vocab *vocab, const char *prompt, char **text, oct_error *error)
+{
+    json_t *const variables = json_pack("{s:[{s:s, s:s}], s:b, s:n, s:n}", "messages", "role", "user", "content", prompt, "add_generation_prompt", 1, "tools", "documents");
+    char *const said = variables != NULL ? json_dumps(variables, JSON_COMPACT) : NULL;
+    const oct_status status = said != NULL ? octe_sandbox_chat(sandbox, vocab, said, text, error)
+                                           : oct__error_set(error, OCT_BAD_DATA, "octavo", "the prompt is no UTF-8, which a chat template needs (--no-chat)");
+    free(said);
+    json_decref(variables);
+    return status;
+}
+
+/* Without what renders it, libllama takes a template for one that it knows by its looks. */
+static oct_status recognize(const octe_vocab *vocab, const char *prompt, const oct_error *why, char **text, oct_error *error)
 {
     const octe_message message = { "user", prompt };
+    const oct_status status = octe_vocab_apply_chat(vocab, &message, 1, true, text, error);
+    if (status == OCT_OK && why->text[0] != '\0') {
+        (void)app_output_fail("note: %s; libllama takes it for a template that it knows", why->text);
+    }
+    return status;
+}
+
+static oct_status through_template(octe_sandbox *sandbox, const octe_vocab *vocab, const char *prompt, app_chat chat, char **text, oct_error *error)
+{
+    oct_error why = OCT_ERROR_INIT;
     *text = NULL;
     if (chat == APP_CHAT_OFF || (chat == APP_CHAT_AUTO && !octe_vocab_has_chat_template(vocab))) {
         return OCT_OK;
     }
-    const oct_status status = octe_vocab_apply_chat(vocab, &message, 1, true, text, error);
-    if (status == OCT_UNSUPPORTED && chat == APP_CHAT_AUTO) {
-        (void)app_output_fail("note: the model's chat template is none that libllama knows; the prompt goes in as it is");
+    const bool renders = sandbox != NULL && octe_sandbox_check_chat(sandbox, vocab, &why) == OCT_OK;
+    const oct_status status = renders ? render(sandbox, vocab, prompt, text, error) : recognize(vocab, prompt, &why, text, error);
+    if (status != OCT_OK && status != OCT_OUT_OF_MEMORY && chat == APP_CHAT_AUTO) {
+        (void)app_output_fail("note: %s; the prompt goes in as it is", error->text);
         *text = NULL;
         return OCT_OK;
     }
     return status;
 }
 
-oct_status app_prompt_tokens(const octe_vocab *vocab, const char *prompt, size_t n_bytes, app_chat chat, int32_t **tokens, uint32_t *n_tokens, oct_error *error)
+oct_status app_prompt_tokens(octe_sandbox *sandbox, const octe_vocab *vocab, const char *prompt, size_t n_bytes, app_chat chat, int32_t **tokens, uint32_t *n_tokens, oct_error *error)
 {
     char *text;
     *tokens = NULL;
     *n_tokens = 0;
-    oct_status status = through_template(vocab, prompt, chat, &text, error);
+    oct_status status = through_template(sandbox, vocab, prompt, chat, &text, error);
     if (status == OCT_OK) {
         status = octe_vocab_tokenize(vocab, text != NULL ? text : prompt, text != NULL ? strlen(text) : n_bytes, true, true, tokens, n_tokens, error);
     }

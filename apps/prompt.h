@@ -2,13 +2,14 @@
 #ifndef APP_PROMPT_H
 #define APP_PROMPT_H
 
+#include "engine/sandbox.h"
 #include "engine/vocab.h"
 
 typedef enum app_chat { APP_CHAT_AUTO, APP_CHAT_ON, APP_CHAT_OFF } app_chat;
 
-/* The prompt as tokens, special ones added as the model wants them; free() them. AUTO: through the chat template where the model has one that
- * libllama knows (a message says so where it has another), else as it is. UNSUPPORTED: ON and no such template. BAD_DATA: no token at all. */
-oct_status app_prompt_tokens(const octe_vocab *vocab, const char *prompt, size_t n_bytes, app_chat chat, int32_t **tokens, uint32_t *n_tokens, oct_error *error);
+/* The prompt as tokens, special ones added as the model wants them; free() them. AUTO: through the chat template where the model has one that the sandbox renders (without a
+ * sandbox, NULL: that libllama knows; a message says where it can't), else as it is. UNSUPPORTED: ON and no such template. BAD_DATA: no token at all. error is not NULL. */
+oct_status app_prompt_tokens(octe_sandbox *sandbox, const octe_vocab *vocab, const char *prompt, size_t n_bytes, app_chat chat, int32_t **tokens, uint32_t *n_tokens, oct_error *error);
 
 /* The index of the largest of n logits, the first of equals: greedy choice. */
 int32_t app_prompt_greedy(const float *logits, uint32_t n);

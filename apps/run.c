@@ -57,6 +57,7 @@ typedef struct generation {
     octe_vocab *vocab;
     octe_engine *engine;
     octe_sampler *sampler;
+    octe_sandbox *sandbox;
     octe_scales scales;
     app_rates rates;
     int32_t *prompt;
@@ -77,7 +78,7 @@ static oct_status read_prompt(generation *g, oct_error *error)
     }
     if (status == OCT_OK) {
         const app_chat chat = o->chat ? APP_CHAT_ON : o->no_chat ? APP_CHAT_OFF : APP_CHAT_AUTO;
-        status = app_prompt_tokens(g->vocab, bytes != NULL ? bytes : o->prompt, n, chat, &g->prompt, &g->n_prompt, error);
+        status = app_prompt_tokens(g->sandbox, g->vocab, bytes != NULL ? bytes : o->prompt, n, chat, &g->prompt, &g->n_prompt, error);
     }
     free(bytes);
     return status;
@@ -174,6 +175,11 @@ static oct_status generate(generation *g, const octe_kv_config *config, bool *wr
     };
     const float *logits = NULL;
     *written = true;
+    /* Before anything is loaded: it forks. Where it is not built, libllama takes the template for one that it knows. */
+    oct_error ignored = OCT_ERROR_INIT;
+    if (!o->no_chat && octe_sandbox_is_built()) {
+        (void)octe_sandbox_open(&g->sandbox, &ignored);
+    }
     oct_status status = octe_model_open(o->model, NULL, &g->model, error);
     if (status == OCT_OK) {
         status = octe_vocab_open(o->model, &g->vocab, error);
@@ -260,6 +266,7 @@ static int run(const app_command *command, int argc, char **argv)
             report(&g, &config);
         }
     }
+    octe_sandbox_close(g.sandbox);
     octe_sampler_destroy(g.sampler);
     octe_engine_close(g.engine);
     octe_vocab_close(g.vocab);

@@ -363,7 +363,7 @@ static oct_status compare(comparison *c, oct_error *error)
     uint32_t n_prompt = 0;
     oct_status status = open_all(c, error);
     if (status == OCT_OK && c->options.answer_tokens > 0) {
-        status = app_prompt_tokens(c->vocab, c->options.prompt, strlen(c->options.prompt), APP_CHAT_AUTO, &prompt, &n_prompt, error);
+        status = app_prompt_tokens(NULL, c->vocab, c->options.prompt, strlen(c->options.prompt), APP_CHAT_AUTO, &prompt, &n_prompt, error);
         if (status == OCT_OK && (uint64_t)n_prompt + c->options.answer_tokens > context_of(c)) {
             status = oct__error_set(error, OCT_INVALID_ARGUMENT, where, "-p: the prompt's %u tokens and an answer of %u don't fit the context of %u", n_prompt,
                                     c->options.answer_tokens, context_of(c));

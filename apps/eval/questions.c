@@ -266,7 +266,7 @@ static oct_status gsm8k_item(const json_t *line, const eval_item_options *o, eva
     q->expected = copy(expected);
     oct_status status = prompt.failed || q->expected == NULL ? no_memory(error) : OCT_OK;
     if (status == OCT_OK) {
-        status = app_prompt_tokens(o->vocab, prompt.bytes, prompt.length, chat ? APP_CHAT_AUTO : APP_CHAT_OFF, &q->context, &q->n_context, error);
+        status = app_prompt_tokens(NULL, o->vocab, prompt.bytes, prompt.length, chat ? APP_CHAT_AUTO : APP_CHAT_OFF, &q->context, &q->n_context, error);
     }
     app_text_free(&prompt);
     return status;

@@ -169,26 +169,6 @@ static bool read_bias(const app_server *server, const json_t *root, app_ask *ask
     return true;
 }
 
-static bool read_format(const json_t *root, app_ask *ask, app_problem *problem)
-{
-    const json_t *const format = field(root, "response_format");
-    const char *const type = json_string_value(json_object_get(format, "type"));
-    if (format == NULL || (type != NULL && strcmp(type, "text") == 0)) {
-        return true;
-    }
-    if (type != NULL && strcmp(type, "json_schema") == 0) {
-        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' of type 'json_schema' is not supported; 'json_object' is: name the fields in the prompt");
-    }
-    if (type == NULL || strcmp(type, "json_object") != 0) {
-        return app_problem_set(problem, 400, "response_format", "unsupported", "'response_format' must be {\"type\": \"text\"} or {\"type\": \"json_object\"}");
-    }
-    if (ask->spec.sampling.ignore_eog) {
-        return app_problem_set(problem, 400, "ignore_eos", NULL, "'ignore_eos' and a JSON object exclude each other: where the object ends, nothing else may follow");
-    }
-    ask->spec.sampling.grammar = octe_grammar_json_object;
-    return true;
-}
-
 /* ---- prompts ------------------------------------------------------------------------------------------------------------ */
 
 /* Others wait while a text is tokenized, which takes libllama the square of the special tokens in it. 128 short texts together take half as long as one that is just allowed: not worth
@@ -201,7 +181,7 @@ bool app_text_check(const app_server *server, const char *text, size_t length, s
     return *n_special <= MOST_SPECIAL || app_problem_set(problem, 400, NULL, NULL, "the texts may have %zu special tokens; at most %d are looked for", *n_special, MOST_SPECIAL);
 }
 
-static bool tokenize(const app_server *server, const char *text, size_t n, bool special, size_t *n_special, app_prompt *prompt, app_problem *problem)
+bool app_text_tokenize(const app_server *server, const char *text, size_t n, bool special, size_t *n_special, app_prompt *prompt, app_problem *problem)
 {
     oct_error error = OCT_ERROR_INIT;
     if (!app_text_check(server, text, n, n_special, problem)) {
@@ -237,71 +217,10 @@ static bool room_for_prompts(app_ask *ask, size_t n, app_problem *problem)
     return ask->prompt != NULL || app_problem_set(problem, 503, NULL, NULL, "no memory for %zu prompts", n);
 }
 
-/* The content of a message: a text, or a list of parts of which each is a text. malloc'ed; NULL: something else. */
-static char *read_content(const json_t *content)
-{
-    if (json_is_string(content)) {
-        return strdup(json_string_value(content));
-    }
-    size_t n = 0, room = 1;
-    char *all = calloc(1, 1);
-    for (size_t i = 0; json_is_array(content) && i < json_array_size(content) && all != NULL; i++) {
-        const json_t *const part = json_array_get(content, i);
-        const char *const type = json_string_value(json_object_get(part, "type")), *const text = json_string_value(json_object_get(part, "text"));
-        const size_t more = text != NULL ? strlen(text) : 0;
-        const bool fits = n + more + 1 <= room;
-        room = fits ? room : 2 * (n + more + 1);
-        char *const larger = type != NULL && strcmp(type, "text") == 0 && text != NULL ? fits ? all : realloc(all, room) : NULL;
-        if (larger == NULL) {
-            free(all);
-            return NULL;
-        }
-        all = larger;
-        memcpy(all + n, text, more + 1);
-        n += more;
-    }
-    if (!json_is_array(content)) {
-        free(all);
-        return NULL;
-    }
-    return all;
-}
-
-bool app_chat_prompt_read(const app_server *server, const json_t *list, bool answer_follows, app_prompt *prompt, app_problem *problem)
-{
-    const size_t n = json_array_size(list);
-    if (!json_is_array(list) || n == 0) {
-        return wrong(problem, "messages", "a list of messages, at least one");
-    }
-    octe_message *const messages = calloc(n, sizeof(*messages));
-    bool fine = messages != NULL || app_problem_set(problem, 503, NULL, NULL, "no memory for %zu messages", n);
-    for (size_t i = 0; i < n && fine; i++) {
-        const json_t *const message = json_array_get(list, i);
-        messages[i].role = json_string_value(json_object_get(message, "role"));
-        messages[i].content = read_content(json_object_get(message, "content"));
-        if (messages[i].role == NULL || messages[i].content == NULL) {
-            fine = app_problem_set(problem, 400, "messages", NULL, "message %zu must have a 'role' and a 'content', which is a text or a list of parts of type \"text\"", i);
-        }
-    }
-    char *text = NULL;
-    oct_error error = OCT_ERROR_INIT;
-    if (fine && octe_vocab_apply_chat(server->vocab, messages, n, answer_follows, &text, &error) != OCT_OK) {
-        fine = app_problem_of(problem, &error);
-    }
-    size_t n_special = 0;
-    fine = fine && tokenize(server, text, SIZE_MAX, true, &n_special, prompt, problem);
-    for (size_t i = 0; messages != NULL && i < n; i++) {
-        free((char *)messages[i].content);
-    }
-    free(messages);
-    free(text);
-    return fine;
-}
-
 bool app_prompt_read(const app_server *server, const json_t *value, size_t *n_special, app_prompt *prompt, app_problem *problem)
 {
     if (json_is_string(value)) {
-        return tokenize(server, json_string_value(value), json_string_length(value), false, n_special, prompt, problem);
+        return app_text_tokenize(server, json_string_value(value), json_string_length(value), false, n_special, prompt, problem);
     }
     return json_is_array(value) ? read_tokens(server, value, prompt, problem) : wrong(problem, "prompt", "a text or a list of tokens");
 }
@@ -408,6 +327,7 @@ static bool read_ask(const app_server *server, const json_t *root, bool chat, ap
         return wrong(problem, "stream_options", "an object");
     }
     int64_t n = 1, seed = -1, priority = 0, top_k = 0, n_draft = OCTE_DRAFT_MAX;
+    bool answer_follows = true;
     octe_sampler_options *const sampling = &ask->spec.sampling;
     const bool counted = app_fields_check(chat, root, problem) && app_stream_fields_check(stream_options, problem) && read_count(root, "n", 1, APP_CHOICES_MAX, &n, problem);
     ask->n = (uint32_t)n;
@@ -418,9 +338,10 @@ static bool read_ask(const app_server *server, const json_t *root, bool chat, ap
                       read_number(root, "min_p", 0, 1, &sampling->min_p, problem) && read_switch(root, "ignore_eos", &sampling->ignore_eog, problem) &&
                       read_number(root, "frequency_penalty", -2, 2, &sampling->frequency_penalty, problem) &&
                       read_number(root, "presence_penalty", -2, 2, &sampling->presence_penalty, problem) && read_bias(server, root, ask, problem) &&
-                      read_format(root, ask, problem) && read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
+                      app_format_read(server, root, ask, problem) && read_switch(root, "stream", &ask->stream, problem) && read_stop(root, ask, problem) && read_logprobs(root, ask, problem) &&
                       (stream_options == NULL || read_switch(stream_options, "include_usage", &ask->include_usage, problem)) &&
-                      (chat ? room_for_prompts(ask, 1, problem) && app_chat_prompt_read(server, field(root, "messages"), true, ask->prompt, problem) : read_prompts(server, root, ask, problem)) && read_limits(server, root, ask, problem);
+                      (!chat || read_switch(root, "add_generation_prompt", &answer_follows, problem)) &&
+                      (chat ? room_for_prompts(ask, 1, problem) && app_chat_prompt_read(server, field(root, "messages"), answer_follows, field(root, "chat_template_kwargs"), ask->prompt, problem) : read_prompts(server, root, ask, problem)) && read_limits(server, root, ask, problem);
     if (!fine) {
         return false;
     }
@@ -454,10 +375,12 @@ void app_ask_release(app_ask *ask)
     }
     free(ask->prompt);
     free(ask->bias);
+    free(ask->grammar);
     ask->stop = NULL;
     ask->prompt = NULL;
     ask->n_prompts = 0;
     ask->spec.sampling.bias = ask->bias = NULL;
+    ask->spec.sampling.grammar = ask->grammar = NULL;
     ask->spec.n_stop = 0;
 }
 

@@ -11,12 +11,12 @@ typedef struct known {
     int routes;
 } known;
 
-/* ask.c reads these. */
+/* ask.c, chat.c and format.c read these. */
 static const known read_fields[] = {
     { "model", BOTH }, { "max_tokens", BOTH }, { "temperature", BOTH }, { "top_p", BOTH }, { "top_k", BOTH }, { "min_p", BOTH }, { "seed", BOTH }, { "n", BOTH }, { "stop", BOTH },
     { "logit_bias", BOTH }, { "frequency_penalty", BOTH }, { "presence_penalty", BOTH }, { "response_format", BOTH }, { "stream", BOTH }, { "stream_options", BOTH }, { "user", BOTH },
     { "priority", BOTH }, { "ignore_eos", BOTH }, { "num_speculative_tokens", BOTH }, { "logprobs", BOTH }, { "prompt", TEXTS }, { "messages", CHATS }, { "max_completion_tokens", CHATS },
-    { "top_logprobs", CHATS } };
+    { "top_logprobs", CHATS }, { "structured_outputs", BOTH }, { "guided_json", BOTH }, { "guided_choice", BOTH }, { "add_generation_prompt", CHATS }, { "chat_template_kwargs", CHATS } };
 
 /* Whatever they say, the answer is the same. */
 static const known idle_fields[] = {
@@ -25,8 +25,8 @@ static const known idle_fields[] = {
 
 /* Not built; refused but for an empty value. */
 static const char *const unbuilt[] = {
-    "tools", "functions", "suffix", "prompt_embeds", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern", "guided_decoding_backend", "modalities", "audio",
-    "stop_token_ids", "structured_outputs", "grammar", "json_schema", "prompt_logprobs", "truncate_prompt_tokens", "chat_template", "chat_template_kwargs", "bad_words", "allowed_token_ids",
+    "tools", "functions", "suffix", "prompt_embeds", "guided_regex", "guided_grammar", "guided_whitespace_pattern", "guided_decoding_backend", "modalities", "audio",
+    "stop_token_ids", "grammar", "json_schema", "prompt_logprobs", "truncate_prompt_tokens", "chat_template", "chat_template_kwargs", "bad_words", "allowed_token_ids",
     "logits_processors", "samplers", "reasoning_effort", "verbosity", "cache_salt", "web_search_options", "documents" };
 
 /* Not built either; what they say when nothing is to change is taken. */

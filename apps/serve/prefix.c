@@ -23,7 +23,7 @@ static bool read_text(const app_server *server, const json_t *root, app_prefix *
     if ((prompt == NULL) == (messages == NULL)) {
         return app_problem_set(problem, 400, "prompt", NULL, "there must be a 'prompt' or 'messages', one of them");
     }
-    if (!(prompt != NULL ? app_prompt_read(server, prompt, &n_special, &p->prompt, problem) : app_chat_prompt_read(server, messages, false, &p->prompt, problem))) {
+    if (!(prompt != NULL ? app_prompt_read(server, prompt, &n_special, &p->prompt, problem) : app_chat_prompt_read(server, messages, false, NULL, &p->prompt, problem))) {
         return false;
     }
     p->job.tokens = p->prompt.tokens;

@@ -179,6 +179,27 @@ static int serve(const serve_options *o, app_server *server)
     return save(o, server);
 }
 
+/* In a process of its own, which is made while this one has one thread. Standard error says what is missing without. */
+static void open_sandbox(app_server *server)
+{
+    oct_error error = OCT_ERROR_INIT;
+    if (octe_sandbox_open(&server->sandbox, &error) != OCT_OK) {
+        fprintf(stderr, "octavo serve: %s; chat templates are taken for those that libllama knows by their looks, and JSON Schemas are refused\n", error.text);
+    }
+}
+
+static void check_chat(app_server *server)
+{
+    oct_error error = OCT_ERROR_INIT;
+    if (server->sandbox == NULL || !octe_vocab_has_chat_template(server->vocab)) {
+        return;
+    }
+    server->renders_chat = octe_sandbox_check_chat(server->sandbox, server->vocab, &error) == OCT_OK;
+    if (!server->renders_chat) {
+        fprintf(stderr, "octavo serve: %s; it is taken for one that libllama knows by its looks, if there is such a one\n", error.text);
+    }
+}
+
 static oct_status open_engine(const serve_options *o, const octe_kv_config *config, const octe_model *model, const app_rates *rates, octe_engine **engine, oct_error *error)
 {
     octe_engine_options options;
@@ -241,6 +262,7 @@ static int run(const app_command *command, int argc, char **argv)
     oct_error error = OCT_ERROR_INIT;
     app_server server = { .api_key = o.api_key, .host = o.host, .prefix_folder = prefix_folder, .allowed_hosts = o.allowed_hosts, .max_body_bytes = o.body_bytes,
                           .max_upload_bytes = o.upload_bytes < 2 * o.body_bytes ? 2 * o.body_bytes : o.upload_bytes, .request_seconds = o.request_seconds, .begun = oct__clock_seconds() };
+    open_sandbox(&server);
     oct_status status = octe_model_open(o.model, NULL, &model, &error);
     if (status == OCT_OK) {
         status = octe_vocab_open(o.model, &vocab, &error);
@@ -254,6 +276,7 @@ static int run(const app_command *command, int argc, char **argv)
     }
     if (status == OCT_OK) {
         server.vocab = vocab;
+        check_chat(&server);
         server.draft_tokens = o.draft.n_tokens;
         server.model_name = o.alias != NULL ? o.alias : octe_model_info_get(model)->name;
         code = serve(&o, &server);
@@ -262,6 +285,7 @@ static int run(const app_command *command, int argc, char **argv)
         code = app_output_error(&error);
     }
     octe_service_destroy(server.service);
+    octe_sandbox_close(server.sandbox);
     octe_engine_close(server.engine);
     octe_vocab_close(vocab);
     octe_model_close(model);

@@ -8,6 +8,7 @@
 #include <microhttpd.h>
 
 #include "apps/arguments.h"
+#include "engine/sandbox.h"
 #include "engine/serve/service.h"
 
 enum { APP_CHOICES_MAX = 32, APP_ANSWERS_MAX = 128, APP_BIASES_MAX = 1024 };   /* choices of a prompt, answers of a request, tokens of logit_bias */
@@ -16,6 +17,8 @@ typedef struct app_server {
     octe_engine *engine;
     const octe_vocab *vocab;
     octe_service *service;
+    octe_sandbox *sandbox;              /* of chat templates and schemas; NULL: not built */
+    bool renders_chat;                  /* the chat template, in the sandbox; else libllama takes it for one that it knows */
     const char *model_name, *api_key;   /* api_key NULL: none is asked for */
     const char *host;                   /* as --host has it */
     int prefix_folder;                  /* of files of prefixes, a descriptor; -1: none are written or read */
@@ -72,6 +75,7 @@ typedef struct app_ask {
     app_prompt *prompt;                 /* [n_prompts] */
     uint32_t n_prompts;
     octe_logit_bias *bias;
+    char *grammar;                      /* made for this body; NULL: none, or one that is there for all */
     octe_answer_spec spec;              /* of all prompts; request.prompt, n_prompt, max_new_tokens and sampling.penalty_tokens are each one's own */
     uint32_t n;                         /* choices of each prompt */
     uint32_t seed;
@@ -89,7 +93,10 @@ octe_answer_spec app_ask_spec(const app_ask *ask, const app_prompt *prompt);
 /* Reads the body of /v1/completions or /v1/chat/completions. False: *problem. The caller frees either way. */
 bool app_whole_number(const json_t *value, int64_t least, int64_t most, int64_t *number);   /* 5 and 5.0 are the same to JSON Schema */
 bool app_prompt_read(const app_server *server, const json_t *value, size_t *n_special, app_prompt *prompt, app_problem *problem);   /* a text, or a list of tokens */
-bool app_chat_prompt_read(const app_server *server, const json_t *messages, bool answer_follows, app_prompt *prompt, app_problem *problem);   /* through the chat template */
+/* Through the chat template; more: an object of other variables for it, or NULL. */
+bool app_chat_prompt_read(const app_server *server, const json_t *messages, bool answer_follows, const json_t *more, app_prompt *prompt, app_problem *problem);
+/* What an answer is held to (response_format, structured_outputs, guided_json, guided_choice), as ask->spec.sampling.grammar. */
+bool app_format_read(const app_server *server, const json_t *root, app_ask *ask, app_problem *problem);
 bool app_ask_read(const app_server *server, bool chat, const char *body, size_t n_body, app_ask *ask, app_problem *problem);   /* of the body nothing stays but the stop texts */
 void app_ask_release(app_ask *ask);   /* what has been asked for: body, prompt, stop texts, biases; the switches stay */
 void app_ask_free(app_ask *ask);
@@ -153,6 +160,8 @@ json_t *app_reply_whole(const app_exchange *exchange);
 bool app_reply_stream(app_exchange *exchange);   /* false: no memory */
 size_t app_reply_stream_left(const app_exchange *exchange);   /* about so many bytes that have come and are not sent */
 
+/* special: names of special tokens become those. False: *problem. length SIZE_MAX: strlen. n_special as below. */
+bool app_text_tokenize(const app_server *server, const char *text, size_t length, bool special, size_t *n_special, app_prompt *prompt, app_problem *problem);
 /* Whether a text is tokenized in reasonable time beside the body's others, whose special tokens *n_special counts (0 at first); false: *problem. length SIZE_MAX: strlen. */
 bool app_text_check(const app_server *server, const char *text, size_t length, size_t *n_special, app_problem *problem);
 

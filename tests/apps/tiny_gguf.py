@@ -59,7 +59,7 @@ def keys_of(architecture, sizes, chat, add_bos):
     if add_bos is not None:
         encoded.append(key("tokenizer.ggml.add_bos_token", BOOL, add_bos))
     if chat:
-        encoded.append(key("tokenizer.chat_template", STRING, CHATML))
+        encoded.append(key("tokenizer.chat_template", STRING, CHATML if chat is True else chat))
     return b"".join(encoded), len(encoded), len(tokens)
 
 

@@ -16,6 +16,7 @@ import tiny_gguf  # noqa: E402
 
 def pytest_addoption(parser):
     parser.addoption("--octavo", required=True, help="the program under test")
+    parser.addoption("--models", action="store_true", help="on real models, too")
 
 
 def cpu_seconds(pid, named=None, others=None):

@@ -14,8 +14,8 @@ EXAMPLES = int(os.environ.get("OCTAVO_SCHEMA_EXAMPLES", "15"))     # of each ope
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "apps", "serve", "openapi.json"), encoding="utf-8") as kept:
     OPERATIONS = [(path, method) for path, methods in json.load(kept)["paths"].items() for method in methods]
 
-# Of what the description allows one by one, what excludes each other or depends on lengths and tokens of the model: the server says which.
-EXCUSED = {"logit_bias", "top_logprobs", "ignore_eos"}
+# Of what the description allows one by one, what excludes each other, is no schema, or none that is supported, or depends on lengths and tokens of the model: the server says which.
+EXCUSED = {"logit_bias", "top_logprobs", "ignore_eos", "response_format", "structured_outputs", "guided_json", "guided_choice", "chat_template_kwargs"}
 LENGTHS = ("the context holds", "the prompt has 0 tokens", "special tokens", "at most 128 are answered", "too big")
 
 

@@ -237,10 +237,10 @@ WRONG = [
 ]
 
 
-UNBUILT = [("repetition_penalty", 1.1, 1), ("repetition_penalty", "x", 1.0), ("min_tokens", 5, 0), ("stop_token_ids", [5], []), ("structured_outputs", {"json": {}}, {}), ("grammar", "root ::= x", ""),
-           ("json_schema", {"type": "object"}, None), ("guided_json", {"type": "object"}, None), ("guided_choice", ["a"], []), ("guided_regex", "a", ""), ("guided_grammar", "x", ""),
+UNBUILT = [("repetition_penalty", 1.1, 1), ("repetition_penalty", "x", 1.0), ("min_tokens", 5, 0), ("stop_token_ids", [5], []), ("structured_outputs", {"regex": "a"}, {}), ("grammar", "root ::= x", ""),
+           ("json_schema", {"type": "object"}, None), ("guided_json", {"type": "object", "not": {}}, None), ("guided_regex", "a", ""), ("guided_grammar", "x", ""),
            ("include_stop_str_in_output", True, False), ("prompt_logprobs", 0, None), ("truncate_prompt_tokens", 5, None), ("chat_template", "x", ""), ("tool_choice", "required", "auto"),
-           ("tool_choice", {"type": "function"}, "none"), ("function_call", {"name": "f"}, "none"), ("add_generation_prompt", False, True), ("continue_final_message", True, False)]
+           ("tool_choice", {"type": "function"}, "none"), ("function_call", {"name": "f"}, "none"), ("continue_final_message", True, False)]
 
 
 def test_unbuilt_fields(server):
