@@ -454,12 +454,22 @@ def test_what_is_not_there_is_said():
         ours.OctavoCache(model.config, "int4")
 
 
-def test_the_block_of_the_page_runs(tmp_path, capsys):
-    with open(os.path.join(ROOT, "doc", "TRANSFORMERS.md"), encoding="utf-8") as file:
-        block = re.search(r"^```py\n(.*?)^```$", file.read(), re.M | re.S).group(1)
+def blocks(page):
+    with open(os.path.join(ROOT, "doc", page), encoding="utf-8") as file:
+        return re.findall(r"^```(\w*)\n(.*?)^```$", file.read(), re.M | re.S)
+
+
+def test_the_blocks_of_the_page_run(tmp_path, capsys, monkeypatch):
+    (first, generate_), (second, generate_batch) = blocks("TRANSFORMERS.md")
+    assert (first, second) == ("py", "py")
     build("llama").save_pretrained(tmp_path)
-    exec(block, dict(checkpoint=tmp_path, ids=prompt()[0][:, :20].clamp(3)))
+    names = dict(checkpoint=tmp_path, ids=prompt()[0][:, :20].clamp(3))
+    exec(generate_, names)
     assert "51 tokens of 3 sequences in" in capsys.readouterr().out
+    names |= dict(prompts=names["ids"].tolist(), config=transformers.GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=0))
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)   # generate_batch compiles other parts of the model, which takes minutes
+    exec(generate_batch, names)
+    assert sorted(len(o.generated_tokens) for o in names["outputs"].values()) == [4, 4, 4]
 
 
 # ---- real weights -----------------------------------------------------------------------------------------------------
@@ -504,6 +514,34 @@ def test_real_weights(checkpoint):
     print(f"{name}: {nll:.2f} nats a token; mean KL to eager attention:", {k: f"{v:.1e}" for k, v in loss.items()})
     assert nll < 4.5   # weights in wrong places give ten
     assert abs(loss["f32"]) < 1e-6 and loss["i8"] < 2e-3 and loss["e4m3"] < 2e-2 and loss["i8"] < loss["e4m3"]
+
+
+def test_the_commands_of_llamacpps_page_run(tmp_path):
+    """doc/LLAMACPP.md: its block, and what octavo and transformers then take; vLLM's and SGLang's options are their suites'."""
+    program, gguf = os.environ.get("OCTAVO_TEST_PROGRAM", os.path.join(ROOT, "build", "release", "octavo")), os.path.join(MODELS_FOLDER, FILES["SmolLM2"])
+    if not (os.path.exists(program) and os.path.exists(gguf)):
+        pytest.skip(f"no SmolLM2 in {MODELS_FOLDER} (tools/setup/models.sh), or no {program}")
+    (_, commands), = blocks("LLAMACPP.md")
+    os.symlink(os.path.abspath(gguf), tmp_path / "MODEL.gguf")
+    (tmp_path / "bin").mkdir()
+    os.symlink(os.path.abspath(program), tmp_path / "bin" / "octavo")
+    with open(os.path.join(ROOT, "doc", "LLAMACPP.md"), encoding="utf-8") as file:
+        page = file.read()
+    run, = re.findall(r"`(octavo run -m .*?)`", page)
+    # As they stand, with as little to compute as they take.
+    less = {"octavo calibrate": " --tokens 64", "octavo run": " -p Once -n 2"}
+    for command in (*commands.splitlines(), run):
+        command = command.split("#")[0].rstrip() + next((more for start, more in less.items() if command.startswith(start)), "")
+        done = subprocess.run(["sh", "-e", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}, capture_output=True, text=True)
+        assert done.returncode == 0, command + done.stdout + done.stderr
+    assert json.load(open(tmp_path / "kv_cache_scales.json", encoding="utf-8"))["kv_cache"]["scaling_factor"].keys() == {"0", "1"}
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "DIR", attn_implementation="octavo").eval()
+    cache, = re.findall(r"`(OctavoCache\(.*?)`", page)
+    form = (octavo.KVFormat("e4m3fn", "layer"),) * 2
+    cache = eval(cache.replace("scales.json", str(tmp_path / "scales.json")), dict(OctavoCache=ours.OctavoCache, config=model.config, octavo=octavo))
+    with torch.inference_mode():
+        assert model(torch.tensor([[1, 2, 3]]), past_key_values=cache).logits.isfinite().all()
+    assert [(layer.pages.spec.k, layer.pages.spec.v) for layer in cache.layers] == [form] * model.config.num_hidden_layers
 
 
 def test_an_export_is_what_transformers_reads_from_the_gguf(checkpoint):

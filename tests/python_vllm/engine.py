@@ -23,7 +23,14 @@ if __name__ == "__main__":
             once = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0, detokenize=False)
             for p, o in zip(job["logprobs"], llm.generate([TokensPrompt(prompt_token_ids=p) for p in job["logprobs"]], once, use_tqdm=False)):
                 logprobs.append([at[t].logprob for t, at in zip(p[1:], o.prompt_logprobs[1:])])
+        judged = []
+        if "judge" in job:   # an earlier job's texts, token by token: what this engine gives its 20 best and the token that stands there
+            asked = [p for batch in job["batches"] for p in batch]
+            once = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=20, detokenize=False)
+            texts = [TokensPrompt(prompt_token_ids=p + t) for p, t in zip(asked, results[job["judge"]]["tokens"])]
+            for p, o in zip(asked, llm.generate(texts, once, use_tqdm=False)):
+                judged.append([{str(t): x.logprob for t, x in at.items()} for at in o.prompt_logprobs[len(p):]])
         hits = sum(m.value for m in llm.get_metrics() if m.name == "vllm:prefix_cache_hits")
-        results.append(dict(tokens=tokens, best=best, logprobs=logprobs, backend=AttentionBackendEnum.CPU_ATTN.get_path(), hits=hits))
+        results.append(dict(tokens=tokens, best=best, logprobs=logprobs, judged=judged, backend=AttentionBackendEnum.CPU_ATTN.get_path(), hits=hits))
         del llm
     print("\nRESULTS " + json.dumps(results), flush=True)
