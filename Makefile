@@ -34,9 +34,9 @@ eval: release
 	@mkdir -p build/demo
 	@build/release/octavo eval -m $(MODEL) --quick --save build/demo/eval.md --save build/demo/eval.html --save build/demo/eval.json
 
-# Everything, the set-up included. The last line counts what passed, failed and was skipped.
+# Everything, the set-up included. The last line counts what passed, failed and was skipped. ENGINES=1: the suites of check-engines, too, as CI has them.
 check:
-	@python3 tools/check/check.py
+	@python3 tools/check/check.py $(if $(ENGINES),--engines)
 
 # The release build and the fast tests.
 check-fast:
@@ -51,12 +51,10 @@ wheel: release
 	@ls build/wheel/*.whl
 
 # PyTorch's operators and the plug-ins for transformers, vLLM and SGLang, on the real engines: on build/engines and build/sglang, which are made when first needed (minutes, 7 GB),
-# or on a PYTHON that has the wheel, pytest, ml-dtypes and the engines of SUITES. Too much to fetch for `make check` (doc/PYTHON.md).
-python_of = $(if $(filter file,$(origin PYTHON)),build/$(if $(filter sglang,$(1)),sglang,engines)/bin/python,$(PYTHON))
-SUITES ?= torch transformers vllm sglang
+# or on a PYTHON that has the wheel, pytest, ml-dtypes and the engines of SUITES. CI runs them behind `make check` (doc/PYTHON.md).
+SUITES ?= vllm sglang transformers torch
 check-engines: $(if $(filter file,$(origin PYTHON)),engines)
-	@$(foreach suite,$(SUITES),"$(call python_of,$(suite))" -c "import octavo, torch, $(suite)"; )   # else all of its tests would be skipped
-	@$(foreach suite,$(SUITES),"$(call python_of,$(suite))" -B -m pytest -q -rs -p no:cacheprovider tests/python_$(suite); )
+	@python3 tools/check/engines.py $(if $(filter file,$(origin PYTHON)),,--python "$(PYTHON)") $(SUITES)
 
 # build/engines and build/sglang with the package of this tree, and the models of their tests.
 engines: setup wheel

@@ -9,7 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import types
 import unittest
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMPILER = sys.argv.pop(1)
@@ -238,25 +241,74 @@ set_tests_properties(good bad away missing PROPERTIES LABELS fast)
 
 
 class Engines(Tree):
-    """`make check-engines` over a Python that answers as told: what is skipped whole does not pass."""
+    """The suites of `make check-engines` over a Python that answers as told: what is skipped whole does not pass, what has no time or no wheels is named."""
 
-    def make(self, lacks="nothing", ends="nothing 0"):
-        suite, status = ends.split()
-        python, log = os.path.join(self.root, "python"), os.path.join(self.root, "log")
-        self.write("log", "")
-        self.write("python", f'#!/bin/sh\necho "$*" >> {log}\ncase "$*" in *import*{lacks}*) exit 1;; *pytest*{suite}) exit {status};; esac\n')
-        os.chmod(python, 0o755)
-        done = subprocess.run(["make", "-s", "-C", ROOT, "check-engines", f"PYTHON={python}"], capture_output=True, text=True)
-        with open(log, encoding="utf-8") as file:
-            return done.returncode, sum("pytest" in line for line in file)
+    def setUp(self):
+        super().setUp()
+        sys.path.insert(0, os.path.join(ROOT, "tools", "check"))
+        import check
+        import engines
+        self.check, self.engines = check, engines
+        for module in (check, engines):
+            module.ROOT, module.LOGS = self.root, os.path.join(self.root, "build", "check")
+        os.makedirs(check.LOGS)
+        self.said = io.StringIO()
 
-    def test_a_missing_engine_and_an_empty_suite_fail(self):
-        self.assertEqual(self.make(), (0, 4))
-        for engine in ("octavo", "torch", "transformers", "vllm", "sglang"):
-            self.assertEqual(self.make(lacks=engine), (2, 0), engine)
-        for before, suite in enumerate(("torch", "transformers", "vllm", "sglang")):
-            for status in (1, 5):   # 5: pytest found no tests, or skipped a whole file
-                self.assertEqual(self.make(ends=f"{suite} {status}"), (2, before + 1), suite)
+    def python(self, **answers):
+        """A Python that runs shell text for a suite; for the others it passes two tests of a file and skips one."""
+        well = 'echo "collected 3 items"; for t in a "b[i8 rotated]"; do echo "t.py::test_$t PASSED"; done; echo "t.py::test_c SKIPPED (no GPU)"'
+        cases = "".join(f"*{suite}) {text};; " for suite, text in answers.items())
+        self.write("python", f'#!/bin/sh\ncase "$*" in {cases}*) {well};; esac\n')
+        os.chmod(os.path.join(self.root, "python"), 0o755)
+        return os.path.join(self.root, "python")
+
+    def suites(self, until=None, **answers):
+        tally = self.check.Tally()
+        with contextlib.redirect_stdout(self.said):
+            self.engines.suites(tally, python=self.python(**answers), until=until, deadline="noon")
+        return tally
+
+    def test_suites_are_added_up(self):
+        tally = self.suites()
+        self.assertEqual((tally.passed, tally.failed), (8, []))
+        self.assertEqual(sorted(tally.skipped), [f"engines/{suite}: test_c: no GPU" for suite in sorted(self.engines.ALL)])
+
+    def test_what_does_not_pass_fails(self):
+        fails = 'echo "t.py::test_a PASSED"; echo "t.py::test_b FAILED"; exit 1'
+        for text, title in ((fails, "engines/vllm: test_b"), ("exit 5", "engines/vllm: pytest ended with status 5, no test ran"), ("exit 2", "engines/vllm: pytest ended with status 2"),
+                            ("true", "engines/vllm: no test passed"), ("kill -9 $$", "engines/vllm: pytest ended with status -9")):
+            tally = self.suites(vllm=text)
+            self.assertEqual((tally.failed, tally.passed >= 6), ([title], True), text)
+
+    def test_the_deadline_is_named_and_ends_what_was_begun(self):
+        left = os.path.join(self.root, "left")
+        slow = f'echo "collected 3 items"; echo "t.py::test_a PASSED"; printf "t.py::test_b "; (sleep 600; touch {left}) & wait'
+
+        def clock():   # strikes noon when both have come as far as they will
+            logs = [os.path.join(self.engines.LOGS, f"engines-{suite}.log") for suite in ("vllm", "sglang")]
+            return 12 if all(os.path.exists(log) and "test_b" in open(log, encoding="utf-8").read() for log in logs) else 0
+
+        with unittest.mock.patch.object(self.engines, "time", types.SimpleNamespace(monotonic=clock, sleep=time.sleep)):
+            tally = self.suites(until=12, vllm=slow, sglang=slow)
+        self.assertEqual((tally.failed, tally.passed), ([], 2))
+        self.assertEqual(sorted(tally.skipped), ["engines/sglang: 2 of 3 tests had no time before noon; test_b was at work", "engines/torch: all tests had no time before noon",
+                                                 "engines/transformers: all tests had no time before noon", "engines/vllm: 2 of 3 tests had no time before noon; test_b was at work"])
+        self.assertEqual(subprocess.run(["pgrep", "-f", left], capture_output=True).returncode, 1)
+
+    def test_no_disk_and_no_wheels_are_named_and_other_failures_fail(self):
+        tally, check = self.check.Tally(), self.check
+        with contextlib.redirect_stdout(self.said), unittest.mock.patch.object(check.shutil, "disk_usage", lambda _: types.SimpleNamespace(free=14 << 30)):
+            self.assertIsNone(check.engines_begin(tally))
+            for status, until in ((75, None), (0, 1), (1, None)):
+                beside = check.Beside("setup", ["sh", "-c", f"echo no wheel; [ {status} != 0 ] || sleep 600; exit {status}"], away=75)
+                self.assertFalse(beside.end(tally, until and time.monotonic() + until))
+        self.assertEqual(tally.skipped, ["engines: 14 GB of disk are free, and the engines' wheels want 15", "setup: no wheel", "setup: no wheel"])
+        self.assertEqual(tally.failed, ["setup"])
+
+    def test_make_check_engines_ends_with_the_sum(self):
+        for text, status, last in (("exit 5", 2, "6 passed, 1 failed, 3 skipped"), ("exit 0", 2, "6 passed, 1 failed, 3 skipped")):
+            done = subprocess.run(["make", "-s", "-C", ROOT, "check-engines", f"PYTHON={self.python(sglang=text)}"], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (status, last), done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
 """Everything that must hold before a change lands; `make check` and `make check-fast` call it.
 
-usage: check.py [--fast]
+usage: check.py [--fast | --engines]
 
 Set-up, then one line a stage: the release build with every test, the clang build and the sanitized build with the fast
-tests, the rooms with threads under the thread sanitizer, the fuzz targets. --fast: the release build with the fast tests only. Counts come from the JUnit files of ctest, in
-build/check; skipped tests are named; the last line is the sum.
+tests, the rooms with threads under the thread sanitizer, the fuzz targets. --fast: the release build with the fast tests only. --engines: everything, and then the suites of
+`make check-engines`, in 25 minutes and within 85 of the whole. Counts come from the JUnit files of ctest, in build/check; skipped tests are named; the last line is the sum.
 """
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
 
-import kernels
+import engines
+from tally import Tally
+
+# Of the suites on real engines, which are fetched anew on CI's machine; CI ends a run of 90.
+ENGINES_MINUTES, ALL_MINUTES = 25, 85
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOGS = os.path.join(ROOT, "build", "check")
@@ -38,13 +43,6 @@ NVCC = shutil.which("nvcc") or next((path for path in ["/usr/local/cuda/bin/nvcc
 INNER_SKIP = re.compile(r"^\[  SKIPPED \] (?!\d+ test)(.+?)\s*$|^SKIPPED \[\d+\] (.+?)\s*$", re.M)
 
 
-class Tally:
-    def __init__(self):
-        self.passed, self.failed, self.skipped = 0, [], []
-        self.stages = []
-        self.executed = kernels.Executed()
-
-
 def run(tally, name, command, quiet=True, optional=False):
     """One command into a log; its failure counts as one failed test, of an optional one the caller says what it means. True when it went well."""
     log = os.path.join(LOGS, name.replace("/", "-") + ".log")
@@ -65,26 +63,43 @@ def run(tally, name, command, quiet=True, optional=False):
 
 
 class Beside:
-    """A command that runs beside the stages, in a log of its own; ending it waits for it. A failure counts as one failed test, success with `counts` as one passed."""
+    """A command that runs beside the stages, in a log of its own; ending it waits for it, until a moment of time.monotonic() where there is one. A failure counts as one failed
+    test, success with `counts` as one passed; one that ends with the status `away`, or not in time, is a skip with the last line that it printed."""
 
-    def __init__(self, name, command, counts=False):
-        self.name, self.command, self.counts, self.begin = name, command, counts, time.monotonic()
+    def __init__(self, name, command, counts=False, away=None):
+        self.name, self.command, self.counts, self.away = name, command, counts, away
         self.log = os.path.join(LOGS, name.replace("/", "-") + ".log")
         with open(self.log, "w", encoding="utf-8") as out:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=away is not None)
 
-    def end(self, tally):
+    def stop(self):
+        """Ends what has `away`, and what it has started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def end(self, tally, until=None):
+        """True when it went well."""
         before = time.monotonic()
-        status = self.process.wait()
+        try:
+            status = self.process.wait(None if until is None else max(0, until - before))
+        except subprocess.TimeoutExpired:
+            status = self.away
+            self.stop()
         tally.stages.append((self.name + " (waited for)", time.monotonic() - before))
         if status == 0:
             tally.passed += self.counts
             print(f"{self.name}: well", flush=True)
-            return
-        tally.failed.append(self.name)
+            return True
         with open(self.log, encoding="utf-8", errors="replace") as text:
-            sys.stdout.writelines(text.readlines()[-60:])
+            lines = text.readlines()
+        if status is not None and status == self.away:
+            tally.skipped.append(f"{self.name}: {lines[-1].strip() if lines else 'it printed nothing'}")
+            print(tally.skipped[-1], flush=True)
+            return False
+        tally.failed.append(self.name)
+        sys.stdout.writelines(lines[-60:])
         print(f"FAILED {self.name}: {' '.join(self.command)} (status {status}; log: {os.path.relpath(self.log, ROOT)})", flush=True)
+        return False
 
 
 def build(tally, name):
@@ -143,9 +158,27 @@ def ctest(tally, name, label=None, jobs=JOBS, leave_out=None):
     print(f"{stage}: {passed} tests passed, {failed} failed, {skipped} skipped in {seconds:.0f} s", flush=True)
 
 
+def engines_begin(tally):
+    """The Pythons with the engines, whose making is the network's and the disk's work for the most part, beside the stages. None, and a named skip, without the disk for them."""
+    os.makedirs(os.path.join(ROOT, "build"), exist_ok=True)
+    free_gb = shutil.disk_usage(os.path.join(ROOT, "build")).free >> 30
+    if free_gb < engines.DISK_GB:
+        tally.skipped.append(f"engines: {free_gb} GB of disk are free, and the engines' wheels want {engines.DISK_GB}")
+        print(tally.skipped[-1], flush=True)
+        return None
+    return Beside("setup/engines.sh", ["nice", "-n", "10", "tools/setup/engines.sh"], away=engines.AWAY)
+
+
+def engines_run(tally, beside, begin):
+    """The suites, once build/engines is there and has the package of this tree."""
+    until = min(time.monotonic() + ENGINES_MINUTES * 60, begin + ALL_MINUTES * 60)
+    if beside.end(tally, until) and run(tally, "engines/package", ["make", "engines"]):
+        engines.suites(tally, until=until, deadline=f"the deadline ({ENGINES_MINUTES} minutes for the engines, {ALL_MINUTES} for all)")
+
+
 def main():
-    fast = sys.argv[1:] == ["--fast"]
-    if sys.argv[1:] and not fast:
+    fast, with_engines = sys.argv[1:] == ["--fast"], sys.argv[1:] == ["--engines"]
+    if sys.argv[1:] and not fast and not with_engines:
         sys.exit(__doc__)
     os.makedirs(LOGS, exist_ok=True)
     tally = Tally()
@@ -164,6 +197,7 @@ def main():
             BUILDS["release"].append("-DOCTAVO_DEVICE=ON")
         elif not fast:
             tally.skipped.append("code for NVIDIA GPUs, and the library with code for GPUs in it: there is no nvcc")
+        others = engines_begin(tally) if with_engines else None
         # What others' clients need comes while the release build runs. The soak takes a tenth of a core for three minutes, beside everything else.
         clients = None if fast else Beside("setup/clients.sh", ["tools/setup/clients.sh"])
         soak = None
@@ -187,17 +221,16 @@ def main():
                 ctest(tally, "threads", "fast", leave_out="^serve_(pages|text|scheduler|runner|draft|profile|faults_unknown|text_unknown|server|hostile|bounds|load|page|guard)$|^fault_(H.*_serve|L._text|(K4|L3|L6|L7)_server)$")
         if soak:
             soak.end(tally)
+        if others and built:
+            engines_run(tally, others, begin)
+        elif others and others.process.poll() is None:
+            others.stop()
 
     if ready and not fast:
         tally.failed += [f"nothing executed {name}" for name in tally.executed.report(ROOT)]
     print(f"\ntook {(time.monotonic() - begin) / 60:.1f} minutes: "
           + ", ".join(f"{stage} {seconds:.0f} s" for stage, seconds in tally.stages if seconds >= 1))
-    for title in tally.skipped:
-        print(f"skipped: {title}")
-    for title in tally.failed:
-        print(f"failed: {title}")
-    print(f"{tally.passed} passed, {len(tally.failed)} failed, {len(tally.skipped)} skipped", flush=True)
-    sys.exit(1 if tally.failed else 0)
+    tally.close()
 
 
 if __name__ == "__main__":
