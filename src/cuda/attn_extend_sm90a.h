@@ -21,7 +21,7 @@
  *   four loading warps, 216 registers, tiles of 128 keys                          557, 339
  *   8 bits come to shared memory as they are, two tiles ahead, and become 16 there   550, 500
  *   ends and beginnings of rows by lanes that share them (extend_rows_sm90a.h)    530, 463   scales by channel 141 to 275, of each token 278 to 359
- *   bf16 of 128 dims: the warpgroups ask for their products in turns             543 beside 526 of the text before, in one run (predicted: 640)
+ *   128 dims: the warpgroups ask for their products in turns                      543, 469   beside 526, 439 of the text before, in one run each (predicted: 640 of bf16); 32/2 x 256 of bf16 707 without, 687 with them
  * ncu of the last, 1 December 2026: matrix units busy 56 % of 7.31 M cycles (before, 54 of 7.57), instructions issued 40 %, shared memory's data path 42 %; 3,650 cycles a
  * tile, at 1.8 GHz. So no unit, issue slots or power bound it, but waits, of which copies are a part (below). Of the loop's 2,996 instructions a usual tile takes some 470.
  * With turns, sums of the weights among the exponentials give nothing (543). The fence after a tile's copies is a MEMBAR besides, twice a tile.
@@ -337,7 +337,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
-            const uint32_t in_turns = k.is_bf16 && k.dim_k == 128 && r.n_vectors > 64;   /* where measured; the other has rows too */
+            const uint32_t in_turns = k.dim_k == 128 && r.n_vectors > 64;   /* 256 dims lose by it; the other has rows too */
             uint32_t stage = n % k.stages, n_v = n;   /* of V */
             ext_take(t, 0, stage, n);
             wg_begin();
