@@ -228,6 +228,8 @@ static void fill_specs(write_case *c)
         c->pool[1].layer.spec.k = (oct_kv_format){ OCT_DTYPE_BF16, OCT_SCALE_NONE, 0, 0 };
         c->pool[1].layer.spec.v = v;
         c->pool[1].layer.spec.v.rotated = 1 - v.rotated;
+        if (s->window > 1) /* one of them keeps V as the first keeps K */
+            c->pool[s->window == 2].layer.spec.v = k;
     }
     c->pool[1].layer.n_pages = 5;
 }

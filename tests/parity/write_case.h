@@ -12,7 +12,7 @@
     X(seed) X(heads) X(dim_k) X(dim_v) X(page_size) X(layout) X(n_pages) X(n_tokens) X(src_dtype)              \
     X(k_dtype) X(k_scale_mode) X(k_scale_dtype) X(k_rotated)                                                   \
     X(v_dtype) X(v_scale_mode) X(v_scale_dtype) X(v_rotated)                                                   \
-    X(window)           /* 1: a second destination, of another layout, page size and format */                 \
+    X(window)           /* 1: a second destination, of another layout, page size and format; with V in v4 2: only the first keeps it so, 3: only the second */ \
     X(rope)             /* 0 none, 1 neox pairs, 2 normal pairs */                                             \
     X(rope_dims) X(rope_factors) X(position_max)                                                               \
     X(slots)            /* 0: all inside; 1: some negative; 2: some negative, some beyond the capacity */      \
@@ -34,7 +34,7 @@ typedef struct write_shape {
 write_shape write_plain(int64_t seed);
 write_shape write_random(int64_t seed);
 
-/* The same with V in v4, two in three rotated. A second destination keeps it so too (and not in the same rotation). */
+/* The same with V in v4, two in three rotated. Of two destinations both keep it so (not in the same rotation), or only the first, or only the second. */
 write_shape write_random_v4(int64_t seed);
 void write_print(const write_shape *shape, char *text, size_t size);
 int write_parse(write_shape *shape, const char *text);

@@ -125,5 +125,6 @@ write_shape write_random_v4(int64_t seed)
     s.dim_v = (s.dim_v + 31) / 32 * 32;
     s.v_dtype = OCT_DTYPE_V4, s.v_scale_mode = OCT_SCALE_NONE, s.v_scale_dtype = 0, s.v_rotated = seed % 3 != 0;
     s.flush = s.flush && !s.v_rotated;
+    s.window = s.window ? 1 + seed / 3 % 3 : 0;
     return s;
 }
