@@ -29,6 +29,7 @@ DEV u32x4 ext8_chunk(uint64_t at, uint32_t bytes)
     return v;
 }
 
+#define EXT8_STRAY 0x7F7F7F7Fu        /* V of a key whose page id is outside of the layer: NaN, so that rows that meet it are done once more, key by key (ext_solo) */
 #define EXT8_K_CHUNK 256u             /* bytes in shared memory from 16 dims of a run of K to the next 16 */
 
 /* Of 16 bytes, one a key, those whose bit is set; the others 0. */
@@ -86,14 +87,14 @@ DEV void ext8_find(const ext_block *t, oct__extend8_runs *runs, const ext_side *
 {
     const oct__dev_layer *layer = &t->p->layer;
     uint32_t bits = 0;
+    uint64_t at = 0;
     if (t->lane < k.x.keys / 16) {
         const int32_t key = SGET(runs->base) + (int32_t)(t->lane * 16), low = SGET(runs->key0) - key, high = SGET(runs->key1) - key;
         const int32_t from = low > 0 ? low : 0, to = high < 16 ? high : 16;
-        uint64_t at = 0;
         if (from < to) {
             const int32_t page = GET(SGET(runs->pages)[(uint32_t)key / layer->page_size]);
+            bits = (1u << to) - (1u << from);
             if (page >= 0 && page < layer->n_pages) {
-                bits = (1u << to) - (1u << from);
                 at = (uint64_t)(uintptr_t)side->side->base + (uint64_t)side_at(side->side, layer->layout, layer->page_size, (int)is_k, page,
                                                                                (uint32_t)key % layer->page_size, SGET(runs->head_kv));
             }
@@ -101,7 +102,7 @@ DEV void ext8_find(const ext_block *t, oct__extend8_runs *runs, const ext_side *
         SPUT(runs->at[t->lane], at);
         SPUT(runs->bits[t->lane], bits);
     }
-    const uint32_t whole = warp_ballot(bits == 0xFFFF && side->is_wide);
+    const uint32_t whole = warp_ballot(bits == 0xFFFF && at != 0 && side->is_wide);
     if (t->lane == 0) {
         SPUT(runs->whole, whole);
     }
@@ -122,9 +123,12 @@ DEV uint32_t ext8_bring_some(const ext_block *t, const oct__extend8_runs *runs, 
         NO_UNROLL
         for (uint32_t i = t->lane; i < side->side->dim; i += WARP) {   /* of K 16 dims of a key, of V 16 keys of a dim */
             const uint32_t bits = SGET(runs->bits[run]);
+            const uint64_t at = SGET(runs->at[run]);
             u32x4 v = { 0, 0, 0, 0 };
-            if (is_k ? bits >> (i % 16) & 1 : bits != 0) {
-                v = ext8_chunk(SGET(runs->at[run]) + (is_k ? i / 16 * side->chunk_stride + i % 16 * 16 : i * 16), 16);
+            if (at == 0) {   /* no key of the work, or of a page outside of the layer */
+                v.x = v.y = v.z = v.w = is_k ? 0 : EXT8_STRAY;
+            } else if (is_k ? bits >> (i % 16) & 1 : bits != 0) {
+                v = ext8_chunk(at + (is_k ? i / 16 * side->chunk_stride + i % 16 * 16 : i * 16), 16);
             }
             if (!is_k) {
                 v = ext8_keep(v, bits);
@@ -143,7 +147,7 @@ DEV void ext8_bring_scales(const ext_block *t, const oct__extend8_runs *runs, ui
     for (uint32_t i = t->lane; i < k.x.keys; i += WARP) {
         const uint32_t key = (uint32_t)SGET(runs->base) + i;
         float scale = 0.0f;
-        if (SGET(runs->bits[i / 16]) >> (i % 16) & 1) {
+        if (SGET(runs->at[i / 16]) != 0 && (SGET(runs->bits[i / 16]) >> (i % 16) & 1) != 0) {
             scale = token_scale(&layer->k, layer->heads, GET(SGET(runs->pages)[key / layer->page_size]), key % layer->page_size, SGET(runs->head_kv));
         }
         SPUT(((float *)(t->shared + t->at.scale))[stage * k.x.keys + i], scale);

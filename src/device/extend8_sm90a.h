@@ -22,8 +22,8 @@
 
 /* The runs of a tile as the warp that loads them finds them. */
 typedef struct oct__extend8_runs {
-    uint64_t at[8];                   /* where its first key lies */
-    uint32_t bits[8];                 /* bit i: key i is there */
+    uint64_t at[8];                   /* where its first key lies; 0: its page is outside of the layer */
+    uint32_t bits[8];                 /* bit i: key i is one of the work's */
     int32_t key0, key1;               /* of the work at hand */
     uint32_t head_kv, work;
     const int32_t *pages;
