@@ -19,6 +19,10 @@
  *   totals every total_keys alone: a maximum that moves, as of a warp's 16 vectors one often does, multiplies a factor of
  *   its vector, which the next total takes                                                                             1107, 688
  *   the last one without totals                                                                                        1162, 704
+ * Pages of 64, 32/8 x 128: K by copies of 16 keys of 16 dims 347, of all that a page has behind one another 554; copies of 1,024 bytes are still more than those of
+ * 2,048 that a page of 16 needs. One run of pages of 16 at 688: no shuffles (wrong weights) 742, no text for masks 714, no copies 754, all three
+ * and no columns of ones 769; those columns alone cost nothing. Exponentials as polynomials, a fourth, three eighths or half of them: 682, 665, 647: warps wait for their own instructions
+ * (ncu: 42 % of issue slots, matrix units 37 % busy), not for the special function unit.
  * Leaving out of the third: exponentials 1000, 777; the comparisons of half of the scores 930, 645. The factors' two registers are there because totals begin
  * as zeros, tiles are counted once for rings and totals, and q as it is has one factor for all of a lane's vectors. Tiles of 128 keys for two terms of q at
  * 256 dims spill.
@@ -40,11 +44,12 @@ DEV uint32_t ext8_at(const uint32_t j, const uint32_t half, const uint32_t h, co
 }
 
 /* S = Q K^T of a tile, of all terms of q: of the runs' first halves, and of the others. */
-DEV void ext8_scores(uint64_t q, uint64_t k_at, const ext8_kind k, float *s)
+DEV void ext8_scores(const ext_block *t, uint64_t q, uint64_t k_at, const ext8_kind k, float *s)
 {
+    const uint32_t two = 2 * ext8_k_chunk(ext8_is_long(t, k), k) / 16;
     UNROLL
     for (uint32_t i = 0; i < k.terms * k.x.dim_k / 32; i++) {
-        const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i % (k.x.dim_k / 32) * (2 * EXT8_K_CHUNK / 16);
+        const uint64_t a = q + i / 4 * (64 * 128 / 16) + i % 4 * 2, b = k_at + i % (k.x.dim_k / 32) * two;
         if (k.x.keys == 64) {
             wg_mma8_shared_32(s, a, b, i == 0);
             wg_mma8_shared_32(s + 16, a, b + 128 / 16, i == 0);
@@ -242,7 +247,8 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
     const shared_at totals = t->base + at->totals;
     const uint32_t group = t->warp / 4, n_sums = k.x.dim_v / 2 + 4;
     const uint64_t q_at = wg_rows(t->base + t->at.q + group * (64 * k.x.dim_k * k.terms));
-    const uint64_t k_at = wg_blocks(t->base + t->at.k, EXT8_K_CHUNK, k.x.dim_k * 16), v_at = wg_blocks(t->base + t->at.v, OCT__EXTEND8_RUN_BYTES(k.x.dim_v), 128);
+    const uint32_t is_long = ext8_is_long(t, k);
+    const uint64_t k_at = wg_blocks(t->base + t->at.k, ext8_k_chunk(is_long, k), ext8_k_run(is_long, k)), v_at = wg_blocks(t->base + t->at.v, OCT__EXTEND8_RUN_BYTES(k.x.dim_v), 128);
     const uint32_t k_stage = k.x.keys * k.x.dim_k / 16, v_stage_of = k.x.keys / 16 * OCT__EXTEND8_RUN_BYTES(k.x.dim_v) / 16;
     uint32_t n = 0;   /* tiles so far */
     NO_UNROLL
@@ -282,7 +288,7 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
             uint32_t stage = n % k.x.stages;
             ext8_take(t, 0, stage, n / k.x.stages);
             wg_begin();
-            ext8_scores(q_at, k_at + stage * k_stage, k, s);
+            ext8_scores(t, q_at, k_at + stage * k_stage, k, s);
             wg_end();
             wg_wait(0);
             wg_hold_f32(s, k.x.keys / 2);
@@ -304,7 +310,7 @@ DEV void ext8_multiply(const ext_block *t, const oct__extend8_shared *at, const 
                 wg_hold_u32(weight, k.x.keys / 8);
                 wg_hold_f32(o, n_sums);
                 wg_begin();
-                ext8_scores(q_at, k_at + stage * k_stage, k, s);
+                ext8_scores(t, q_at, k_at + stage * k_stage, k, s);
                 wg_end();
                 ext8_take(t, 2, v_stage, (n - 1) / k.x.stages);
                 wg_hold_u32(weight, k.x.keys / 8);

@@ -1,7 +1,7 @@
 /* extend8_load_sm90a.h: the warps of attn_extend8_sm90a.h that bring the keys: e4m3 from V5D pages to shared memory, as they lie, by the copy engine.
  *
  * The instructions take operands in blocks of eight rows of 16 bytes, 128 bytes. A row of K is a key's 16 dims: of 16 keys, a run, K lies so in a page of 16 as a
- * whole, [dims / 16][16][16], and in larger pages in pieces of 256 bytes, which are more copies. A row of V is a dim's 16 keys: a run of V is [dims][16], whatever the page. So nothing is
+ * whole, [dims / 16][16][16]; larger pages have [dims / 16][page size][16], and a copy brings 16 dims of a page's keys. A row of V is a dim's 16 keys: a run of V is [dims][16], whatever the page. So nothing is
  * turned and nothing goes through registers; a tile's barrier counts the bytes. Runs of which not every key is there, or that don't begin at 16 bytes, are the
  * exception: those go through registers, and what is not there is 0. */
 #ifndef OCT_CUDA_EXTEND8_LOAD_SM90A_H
@@ -30,7 +30,20 @@ DEV u32x4 ext8_chunk(uint64_t at, uint32_t bytes)
 }
 
 #define EXT8_STRAY 0x7F7F7F7Fu        /* V of a key whose page id is outside of the layer: NaN, so that rows that meet it are done once more, key by key (ext_solo) */
-#define EXT8_K_CHUNK 256u             /* bytes in shared memory from 16 dims of a run of K to the next 16 */
+
+/* Where K lies in shared memory. Pages of 16: runs as the page has them, [keys / 16][dims / 16][16] rows of 16 bytes. Longer pages have more keys behind one
+ * another: [dims / 16][keys], so that a copy brings as many as a page has; but for tiles of 64 keys, whose kernel has no register for a stride that is no constant.
+ * Both are read by the same instructions: bytes from 16 dims to the next, from a run to the next. */
+DEV uint32_t ext8_is_long(const ext_block *t, const ext8_kind k) { return k.x.keys == 128 && t->p->layer.page_size != 16; }
+DEV uint32_t ext8_k_chunk(uint32_t is_long, const ext8_kind k) { return is_long ? k.x.keys * 16 : 256; }
+DEV uint32_t ext8_k_run(uint32_t is_long, const ext8_kind k) { return is_long ? 256 : k.x.dim_k * 16; }
+
+/* Keys of a tile that lie in one page behind one another: a power of two from 16 on. */
+DEV uint32_t ext8_piece(uint32_t page_size, const ext8_kind k)
+{
+    const uint32_t even = page_size & (0u - page_size);
+    return even < k.x.keys ? even : k.x.keys;
+}
 
 /* Of 16 bytes, one a key, those whose bit is set; the others 0. */
 DEV u32x4 ext8_keep(u32x4 v, uint32_t bits)
@@ -111,7 +124,7 @@ DEV void ext8_find(const ext_block *t, oct__extend8_runs *runs, const ext_side *
 
 /* The runs that are not brought whole, through registers; returns how many are. */
 DEV uint32_t ext8_bring_some(const ext_block *t, const oct__extend8_runs *runs, const ext_side *side, const uint32_t is_k, shared_at tile, uint32_t run_bytes,
-                             const ext8_kind k)
+                             uint32_t chunk, const ext8_kind k)
 {
     uint32_t n_whole = 0;
     NO_UNROLL
@@ -133,10 +146,27 @@ DEV uint32_t ext8_bring_some(const ext_block *t, const oct__extend8_runs *runs, 
             if (!is_k) {
                 v = ext8_keep(v, bits);
             }
-            shared_write_16(tile + run * run_bytes + (is_k ? i / 16 * EXT8_K_CHUNK + i % 16 * 16 : i * 16), v);
+            shared_write_16(tile + run * run_bytes + (is_k ? i / 16 * chunk + i % 16 * 16 : i * 16), v);
         }
     }
     return n_whole;
+}
+
+/* K of pages longer than a run, 16 dims in a copy, which a lane asks for: of as many keys as lie behind one another in both places, of a run where not all of them
+ * are there. */
+DEV void ext8_bring_long(const ext_block *t, const oct__extend8_runs *runs, const ext_side *side, shared_at tile, shared_at full, const ext8_kind k)
+{
+    const uint32_t is_long = ext8_is_long(t, k), piece = is_long ? ext8_piece(t->p->layer.page_size, k) / 16 : 1;
+    uint32_t whole = SGET(runs->whole);
+    NO_UNROLL
+    for (uint32_t run = 0; run < k.x.keys / 16;) {
+        const uint32_t n = (~whole & ((1u << piece) - 1)) == 0 && run % piece == 0 ? piece : 1;
+        if ((whole & 1) != 0 && t->lane * 16 < side->side->dim) {
+            bulk_load(tile + t->lane * ext8_k_chunk(is_long, k) + run * ext8_k_run(is_long, k), (const void *)(uintptr_t)(SGET(runs->at[run]) + t->lane * side->chunk_stride), n * 256, full);
+        }
+        run += n;
+        whole >>= n;
+    }
 }
 
 /* Scales of K's tokens, beside the tile. */
@@ -159,7 +189,7 @@ DEV void ext8_load(const ext_block *block, const ext_side *side, uint32_t at, co
 {
     ext_block own = *block;
     const ext_block *t = &own;
-    const uint32_t run_bytes = is_k ? k.x.dim_k * 16 : OCT__EXTEND8_RUN_BYTES(k.x.dim_v), n_runs = k.x.keys / 16;
+    const uint32_t run_bytes = is_k ? k.x.dim_k * 16 : OCT__EXTEND8_RUN_BYTES(k.x.dim_v), n_runs = k.x.keys / 16, is_long = ext8_is_long(t, k);
     const uint32_t tile_bytes = is_k ? k.x.keys * k.x.dim_k : n_runs * OCT__EXTEND8_RUN_BYTES(k.x.dim_v);
     oct__extend8_runs *runs = (oct__extend8_runs *)(t->shared + at) + (is_k ? 0 : 1);
     ext8_open(t, runs, (uint32_t)block_id(), k);
@@ -175,18 +205,12 @@ DEV void ext8_load(const ext_block *block, const ext_side *side, uint32_t at, co
         }
         uint32_t n_whole = n_runs;
         if (is_k && t->p->layer.page_size != 16) {
-            NO_UNROLL
-            for (uint32_t i = t->lane; i < n_runs * (k.x.dim_k / 16); i += WARP) {
-                const uint32_t run = i / (k.x.dim_k / 16), piece = i % (k.x.dim_k / 16);
-                if ((SGET(runs->whole) >> run & 1) != 0 && piece * 16 < side->side->dim) {
-                    bulk_load(tile + run * run_bytes + piece * EXT8_K_CHUNK, (const void *)(uintptr_t)(SGET(runs->at[run]) + piece * side->chunk_stride), 256, full);
-                }
-            }
+            ext8_bring_long(t, runs, side, tile, full, k);
         } else if ((SGET(runs->whole) >> t->lane & 1) != 0) {
             bulk_load(tile + t->lane * run_bytes, (const void *)(uintptr_t)SGET(runs->at[t->lane]), side->side->dim * 16, full);
         }
         if (SGET(runs->whole) != (1u << n_runs) - 1) {
-            n_whole = ext8_bring_some(t, runs, side, is_k, tile, run_bytes, k);
+            n_whole = ext8_bring_some(t, runs, side, is_k, tile, is_k ? ext8_k_run(is_long, k) : run_bytes, ext8_k_chunk(is_long, k), k);
             proxy_fence();
         }
         warp_sync();
