@@ -27,7 +27,7 @@ LAW = {
 ISO_C = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg stdatomic
     stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar wctype""".split()
 SYSTEM = """pthread unistd fcntl sched dlfcn poll termios strings dirent sys/mman sys/stat sys/types sys/time sys/resource
-    sys/sysinfo sys/ioctl sys/wait sys/auxv sys/syscall linux/futex""".split()
+    sys/sysinfo sys/ioctl sys/prctl sys/wait sys/auxv sys/syscall linux/futex""".split()
 INSTRUCTIONS = "immintrin x86intrin cpuid".split()
 # The only room of C++, which reaches the library through its public headers.
 CXX = """atomic chrono cmath cstdarg cstdint cstdio cstdlib cstring initializer_list memory mutex optional string vector""".split()
@@ -40,6 +40,8 @@ MATRIX_ROOMS = {"engine"}
 # The server speaks JSON and HTTP, `bench serve` is its client; what they say of models they ask the engine for.
 SERVER = re.compile(r"(jansson|microhttpd|curl/curl|netdb|arpa/inet|netinet/in|sys/socket)\.h$")
 SERVER_ROOMS = {"apps"}
+# The engine's process with limits: a pair of sockets, and the one file of C++ that llama.cpp's Jinja and its grammars are met in.
+SANDBOX = {"engine/sandbox.c": ["sys/socket.h"], "engine/sandbox_jobs.cpp": "cstring new jinja/lexer.h jinja/parser.h jinja/runtime.h json-schema-to-grammar.h json.h".split()}
 
 SOURCES = (".c", ".h", ".def", ".cc", ".cpp", ".cu", ".hip", ".inc")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include\b[ \t]*(.*)$', re.M)
@@ -72,8 +74,10 @@ def resolve(root, path, name):
     return None
 
 
-def system_complaint(room, name):
+def system_complaint(room, name, path):
     stem = name[:-2] if name.endswith(".h") else name
+    if name in SANDBOX.get(path, []):
+        return None
     if room == "bindings" and (stem in CXX or stem.startswith("nanobind/")):
         return None
     if stem in ISO_C:
@@ -102,8 +106,8 @@ def complaint(root, path, argument):
     target = resolve(root, path, name) if quoted or name.startswith("octavo/") else None
     if target is None:
         # ggml's own headers are written with quotes as often as with brackets.
-        if angled or MATRICES.match(name):
-            return system_complaint(room, name)
+        if angled or MATRICES.match(name) or name in SANDBOX.get(path, []):
+            return system_complaint(room, name, path)
         return f'"{name}" is not a file of this repository'
     there = room_of(target)
     if there == room or target.startswith("include/octavo/"):
