@@ -34,7 +34,7 @@ eval: release
 	@mkdir -p build/demo
 	@build/release/octavo eval -m $(MODEL) --quick --save build/demo/eval.md --save build/demo/eval.html --save build/demo/eval.json
 
-# Everything, the set-up included. The last line counts what passed, failed and was skipped. ENGINES=1: the suites of check-engines, too, as CI has them.
+# Everything, the set-up included. The last line counts what passed, failed and was skipped. ENGINES=1: the suites of check-engines, too.
 check:
 	@python3 tools/check/check.py $(if $(ENGINES),--engines)
 
@@ -51,7 +51,7 @@ wheel: release
 	@ls build/wheel/*.whl
 
 # PyTorch's operators and the plug-ins for transformers, vLLM and SGLang, on the real engines: on build/engines and build/sglang, which are made when first needed (minutes, 7 GB),
-# or on a PYTHON that has the wheel, pytest, ml-dtypes and the engines of SUITES. CI runs them behind `make check` (doc/PYTHON.md).
+# or on a PYTHON that has the wheel, pytest, ml-dtypes and the engines of SUITES. `make check ENGINES=1` runs them behind its own tests (doc/PYTHON.md).
 SUITES ?= vllm sglang transformers torch
 check-engines: $(if $(filter file,$(origin PYTHON)),engines)
 	@python3 tools/check/engines.py $(if $(filter file,$(origin PYTHON)),,--python "$(PYTHON)") $(SUITES)
