@@ -140,8 +140,7 @@ static void add_head(const compare_report *r, app_text *text)
     if (m->n_layers_window > 0) {
         app_text_add(text, ", %u layers see a window of %u", m->n_layers_window, m->window_tokens);
     }
-    const size_t own = strlen(r->cpu) + 2;   /* a CPU with a long name begins a line: 120 columns */
-    app_text_add(text, text->length + own > 84 ? ";\n%s, %u thread%s; octavo %s; took %.0f s.\n\n" : "; %s, %u thread%s; octavo %s; took %.0f s.\n\n", r->cpu, r->n_threads, r->n_threads == 1 ? "" : "s", oct_version_string(), r->seconds);
+    app_text_add(text, "; %s, %u thread%s; octavo %s; took %.0f s.\n\n", r->cpu, r->n_threads, r->n_threads == 1 ? "" : "s", oct_version_string(), r->seconds);
 }
 
 /* How the main table's numbers were measured. */
