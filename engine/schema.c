@@ -186,7 +186,6 @@ static bool copy_required(preparation *p, const json_t *schema, json_t *to)
         (void)FAIL(p, OCT_INVALID_ARGUMENT, "the schema's 'required' must be a list of names");
         return false;
     }
-    size_t n_needed = 0;
     const char *key;
     json_t *value;
     for (size_t i = 0; i < json_array_size(required); i++) {
@@ -196,19 +195,25 @@ static bool copy_required(preparation *p, const json_t *schema, json_t *to)
             return false;
         }
     }
+    json_t *const needed = json_array();   /* each once, in the order of the properties */
     json_object_foreach((json_t *)properties, key, value) {
         for (size_t i = 0; i < json_array_size(required); i++) {
             if (strcmp(json_string_value(json_array_get(required, i)), key) == 0) {
-                n_needed++;
+                (void)json_array_append_new(needed, json_string(key));
                 break;
             }
         }
     }
-    if (json_object_size(properties) - n_needed > OCTE_SCHEMA_OPTIONAL) {
-        (void)FAIL(p, OCT_INVALID_ARGUMENT, "an object of the schema has %zu properties that are not 'required'; at most %d", json_object_size(properties) - n_needed, OCTE_SCHEMA_OPTIONAL);
+    const size_t n_optional = json_object_size(properties) - json_array_size(needed);
+    if (json_object_set_new(to, "required", needed) != 0) {
+        (void)no_memory(p);
         return false;
     }
-    return required == NULL || json_object_set(to, "required", (json_t *)required) == 0;
+    if (n_optional > OCTE_SCHEMA_OPTIONAL) {
+        (void)FAIL(p, OCT_INVALID_ARGUMENT, "an object of the schema has %zu properties that are not 'required'; at most %d", n_optional, OCTE_SCHEMA_OPTIONAL);
+        return false;
+    }
+    return true;
 }
 
 static json_t *copy_object(preparation *p, const json_t *schema, uint32_t depth, json_t *to)
@@ -517,13 +522,16 @@ typedef struct ways {
     const json_t *definitions;
     uint32_t of[MAX_DEFINITIONS];   /* 0: not counted yet */
     bool open[MAX_DEFINITIONS];
+    uint32_t width[MAX_DEFINITIONS];   /* ways through it that may go on side by side */
 } ways;
 
 static uint32_t count_ways(ways *w, const json_t *node);
 
+static uint32_t index_of(const char *reference) { return (uint32_t)strtoul(reference + sizeof("#/$defs/d") - 1, NULL, 10); }
+
 static uint32_t count_definition(ways *w, const char *reference)
 {
-    const uint32_t i = (uint32_t)strtoul(reference + sizeof("#/$defs/d") - 1, NULL, 10);
+    const uint32_t i = index_of(reference);
     if (w->open[i]) {
         (void)FAIL(w->p, OCT_INVALID_ARGUMENT, "the schema refers to itself with nothing between");
         return 1;
@@ -574,6 +582,150 @@ static void check_node(ways *w, const json_t *node)
     }
 }
 
+/* ---- ways that go on ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct leaf {
+    const json_t *node;
+    const char *reference;   /* whose definition it is a part of; NULL: of the node's own */
+} leaf;
+
+/* The alternatives of a node that are none of others, through references: at most OCTE_SCHEMA_ALTERNATIVES, as has been counted. */
+static uint32_t gather_leaves(const ways *w, const json_t *node, const char *from, leaf *leaves, uint32_t n)
+{
+    const char *const reference = json_string_value(json_object_get(node, "$ref"));
+    const json_t *const alternatives = json_object_get(node, "anyOf");
+    if (reference != NULL) {
+        return gather_leaves(w, json_object_get(w->definitions, reference + sizeof("#/$defs/") - 1), reference, leaves, n);
+    }
+    for (size_t i = 0; i < json_array_size(alternatives); i++) {
+        n = gather_leaves(w, json_array_get(alternatives, i), from, leaves, n);
+    }
+    if (alternatives == NULL && n < OCTE_SCHEMA_ALTERNATIVES) {
+        leaves[n++] = (leaf){ node, from };
+    }
+    return n;
+}
+
+static unsigned kinds_of_leaf(const json_t *node)
+{
+    const json_t *const values = json_object_get(node, "enum");
+    const char *const type = json_string_value(json_object_get(node, "type"));
+    unsigned kinds = 0;
+    for (size_t i = 0; i < json_array_size(values); i++) {
+        kinds |= kinds_of_value(json_array_get(values, i));
+    }
+    for (int k = 0; k < KINDS && type != NULL; k++) {
+        kinds |= strcmp(type, kind_names[k]) == 0 ? 1u << k : 0;
+    }
+    kinds |= (kinds & (1u << KIND_INTEGER | 1u << KIND_NUMBER)) != 0 ? 1u << KIND_INTEGER | 1u << KIND_NUMBER : 0;
+    return kinds != 0 ? kinds : (1u << KINDS) - 1;
+}
+
+/* The property that comes first in all of an object's texts; NULL: none. The grammar has what is required before what is not, as copy_required does. */
+static const json_t *first_property(const json_t *node, const char **name)
+{
+    *name = json_string_value(json_array_get(json_object_get(node, "required"), 0));
+    return *name != NULL ? json_object_get(json_object_get(node, "properties"), *name) : NULL;
+}
+
+/* Whether a text may go on as either for long: of one kind, and objects not told apart by their first property's name or values. */
+static bool go_on_alike(const json_t *a, const json_t *b)
+{
+    const char *name_a, *name_b;
+    if ((kinds_of_leaf(a) & kinds_of_leaf(b)) == 0) {
+        return false;
+    }
+    const json_t *const first_a = first_property(a, &name_a), *const first_b = first_property(b, &name_b);
+    if (a == b || first_a == NULL || first_b == NULL) {
+        return true;
+    }
+    const json_t *const values_a = json_object_get(first_a, "enum"), *const values_b = json_object_get(first_b, "enum");
+    if (strcmp(name_a, name_b) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(values_a); i++) {
+        for (size_t k = 0; k < json_array_size(values_b); k++) {
+            if (json_equal(json_array_get(values_a, i), json_array_get(values_b, k))) {
+                return true;
+            }
+        }
+    }
+    return values_a == NULL || values_b == NULL;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
+
+static uint32_t width_of(const ways *w, const json_t *node);
+
+static uint32_t width_of_leaf(const ways *w, const json_t *node)
+{
+    static const char *const ones[] = { "items", "additionalProperties" };
+    const json_t *const properties = json_object_get(node, "properties"), *const first = json_object_get(node, "prefixItems");
+    uint32_t width = 1 + (uint32_t)(json_object_size(properties) - json_array_size(json_object_get(node, "required")));
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)properties, key, value) {
+        width = larger(width, width_of(w, value));
+    }
+    for (size_t i = 0; i < json_array_size(first); i++) {
+        width = larger(width, width_of(w, json_array_get(first, i)));
+    }
+    for (int i = 0; i < 2; i++) {
+        const json_t *const one = json_object_get(node, ones[i]);
+        width = json_is_object(one) ? larger(width, width_of(w, one)) : width;
+    }
+    return width;
+}
+
+static uint32_t width_of(const ways *w, const json_t *node)
+{
+    const char *const reference = json_string_value(json_object_get(node, "$ref"));
+    leaf leaves[OCTE_SCHEMA_ALTERNATIVES];
+    uint32_t widths[OCTE_SCHEMA_ALTERNATIVES], width = 1;
+    if (reference != NULL) {
+        return w->width[index_of(reference)];
+    }
+    if (json_object_get(node, "anyOf") == NULL) {
+        return width_of_leaf(w, node);
+    }
+    const uint32_t n = gather_leaves(w, node, NULL, leaves, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        widths[i] = leaves[i].reference != NULL ? w->width[index_of(leaves[i].reference)] : width_of_leaf(w, leaves[i].node);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t sum = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            sum += go_on_alike(leaves[i].node, leaves[k].node) ? widths[k] : 0;
+        }
+        width = larger(width, sum);
+    }
+    return width <= OCTE_SCHEMA_WAYS ? width : OCTE_SCHEMA_WAYS + 1;
+}
+
+/* Alternatives that begin alike multiply with those within them: 16 objects of one property whose values are 16 such, four deep, are 65,536 ways that libllama follows. The last
+ * definitions first, which others refer to: what still grows after a few rounds grows within itself. */
+static void check_widths(ways *w, uint32_t n)
+{
+    enum { ROUNDS = 16 };
+    bool grows = true;
+    char name[32];
+    for (int round = 0; round < ROUNDS && grows; round++) {
+        grows = false;
+        for (uint32_t i = n; i-- > 0;) {
+            (void)snprintf(name, sizeof(name), "d%ux", i);
+            const uint32_t width = width_of(w, json_object_get(w->definitions, name));
+            grows = grows || width > w->width[i];
+            w->width[i] = larger(w->width[i], width);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        grows = grows || w->width[i] > OCTE_SCHEMA_WAYS;
+    }
+    if (grows) {
+        (void)FAIL(w->p, OCT_INVALID_ARGUMENT, "alternatives of the schema that begin alike have others in them: more than %d ways to read a text", OCTE_SCHEMA_WAYS);
+    }
+}
+
 static void check_ways(preparation *p, const json_t *definitions)
 {
     const char *key;
@@ -587,6 +739,9 @@ static void check_ways(preparation *p, const json_t *definitions)
     w->definitions = definitions;
     json_object_foreach((json_t *)definitions, key, value) {
         check_node(w, value);
+    }
+    if (p->status == OCT_OK) {
+        check_widths(w, p->n_definitions);
     }
     free(w);
 }

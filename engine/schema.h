@@ -12,6 +12,7 @@ enum {
     OCTE_SCHEMA_DEPTH = 32,       /* one in another, without references */
     OCTE_SCHEMA_VALUES = 256,     /* of all its enums */
     OCTE_SCHEMA_ALTERNATIVES = 16, /* of a value: of anyOf and types, and those of alternatives, through references; an enum counts once */
+    OCTE_SCHEMA_WAYS = 256,       /* to read one text: alternatives that begin alike, times those within them; and properties that may come next */
     OCTE_SCHEMA_BYTES = 65536,    /* as JSON */
     OCTE_SCHEMA_OPTIONAL = 32,    /* properties of an object that need not be there */
     OCTE_SCHEMA_REPEATS = 512,    /* minItems, maxItems, minLength, maxLength, {n} of a pattern */

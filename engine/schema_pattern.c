@@ -5,20 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* {n}, all together; and ways to read on: one for each '?' and '|', two for what repeats without a number. libllama follows all of them through each token: with 16 '.?' it takes a second for one. */
-enum { MAX_GROUPS = 32, MAX_REPEATS = 256, MAX_WAYS = 6 };
+/* {n}, all together; and ways to read on: one for each '?' and '|', two for what repeats without a number. libllama follows all of them through each token: with 16 '.?' it takes a second for one, with
+ * (.|..|...|....|.....|......){200} three: alternatives times how often, where there are any, are bounded, too. */
+enum { MAX_GROUPS = 32, MAX_REPEATS = 256, MAX_WAYS = 6, MAX_ALTERNATED = 64 };
 
 typedef struct scan {
-    const char *begin, *at, *end;   /* what is left */
+    const char *at, *end;   /* what is left */
     char *out;
     size_t n_out;
     const char *why;
-    bool loose[MAX_GROUPS];      /* the open groups: whether a repetition or an empty alternative is in them */
+    bool loose[MAX_GROUPS];      /* the open groups: whether a repetition is in them */
+    uint32_t group_ways[MAX_GROUPS];   /* n_ways where they began */
     uint32_t n_groups, n_repeats, n_ways;
     bool has_atom, atom_loose;   /* what a repetition would repeat */
+    uint32_t atom_ways;          /* alternatives in it */
+    bool filled;                 /* whether the alternative that is read has anything */
 } scan;
 
 static const char not_json[] = "what may be '\"', '\\' or a control character can't stand in a text of JSON as it is";
+static const char empty[] = "a group or an alternative is not empty";
 static const char signs[] = "^$.[](){}|*+?-/";
 
 static bool fail(scan *s, const char *why)
@@ -149,7 +154,7 @@ static bool read_number(scan *s, uint32_t *number)
 static bool read_repetition(scan *s)
 {
     /* What may be empty, so often: libllama would keep each way to read a text. */
-    static const char many[] = "a repetition is {n}, {n,} or {n,m} of small numbers, and of no group with a repetition or an empty alternative";
+    static const char many[] = "a repetition is {n}, {n,} or {n,m} of small numbers, and of no group with a repetition in it or with many alternatives";
     char text[40];
     if (!s->has_atom) {
         return fail(s, "there is nothing to repeat");
@@ -180,7 +185,7 @@ static bool read_repetition(scan *s)
         }
         s->n_repeats += most;
         s->n_ways += open || most > least ? 2 : 0;
-        if (s->at >= s->end || *s->at != '}' || s->n_repeats > MAX_REPEATS) {
+        if (s->at >= s->end || *s->at != '}' || (most == 0 && !open) || s->n_repeats > MAX_REPEATS || (s->atom_ways > 1 && s->atom_ways * most > MAX_ALTERNATED)) {
             return fail(s, many);
         }
         s->at++;
@@ -203,12 +208,10 @@ static bool read_group(scan *s)
     if (s->n_groups == MAX_GROUPS) {
         return fail(s, "it has too many groups in each other");
     }
-    if (s->at + 1 < s->end && s->at[1] == ')') {
-        return fail(s, "a group is not empty");
-    }
     s->at++;
+    s->group_ways[s->n_groups] = s->n_ways;
     s->loose[s->n_groups++] = false;
-    s->has_atom = false;
+    s->has_atom = s->filled = false;
     put(s, "(");
     return true;
 }
@@ -225,30 +228,36 @@ static bool read_one(scan *s)
         return read_group(s);
     }
     if (c == '|') {
-        if (s->at + 1 == s->end || s->at == s->begin || strchr("(|", s->at[-1]) != NULL || strchr(")|", s->at[1]) != NULL) {
-            return fail(s, "an alternative is not empty");
+        if (!s->filled) {
+            return fail(s, empty);
         }
-        s->has_atom = false;
+        s->has_atom = s->filled = false;
         s->n_ways++;
         put(s, "|");
         s->at++;
         return true;
     }
+    const bool was_filled = s->filled;
     s->atom_loose = false;
-    s->has_atom = true;
+    s->atom_ways = 1;
+    s->has_atom = s->filled = true;
     switch (c) {
     case ')':
         if (s->n_groups == 0) {
             return fail(s, "its groups don't end where they should");
         }
+        if (!was_filled) {
+            return fail(s, empty);
+        }
         s->atom_loose = s->loose[--s->n_groups];
+        s->atom_ways = 1 + s->n_ways - s->group_ways[s->n_groups];
         put(s, ")");
         s->at++;
         return true;
     case '[':
         return read_class(s);
     case '.':
-        put(s, "[^\\\"\\\\\\x00-\\x1F\\x7F]");
+        put(s, "[^\\\"\\\\\\x00-\\x1F\\x7F\\u2028\\u2029]");   /* ECMA 262's '.' is no line's end */
         s->at++;
         return true;
     case '^':
@@ -285,7 +294,7 @@ static bool read_one(scan *s)
 bool octe__schema_pattern(const char *pattern, char out[OCTE__PATTERN_ROOM], const char **why)
 {
     const size_t n = strlen(pattern);
-    scan s = { .begin = pattern + 1, .at = pattern + 1, .end = pattern + n - 1, .out = out };
+    scan s = { .at = pattern + 1, .end = pattern + n - 1, .out = out };
     if (n > OCTE_SCHEMA_PATTERN_BYTES) {
         *why = "it is too long";
         return false;
@@ -303,6 +312,10 @@ bool octe__schema_pattern(const char *pattern, char out[OCTE__PATTERN_ROOM], con
     }
     if (s.n_ways > MAX_WAYS) {
         *why = "it may be read in too many ways: at most six '?' and '|', of which '*', '+' and '{n,m}' count two";
+        return false;
+    }
+    if (!s.filled) {
+        *why = empty;
         return false;
     }
     if (s.n_groups > 0) {

@@ -175,6 +175,8 @@ static void schemas(void **state)
         "{\"type\": \"integer\", \"minimum\": -5, \"exclusiveMaximum\": 1e3}", "{\"const\": \"a\\\"\\\\\\n\xC3\xA9\"}", "{\"type\": \"string\", \"pattern\": \"^(a|b\\\\.c)+[0-9]{2,3}\\\\d?.$\"}",
         "{\"type\": \"object\", \"properties\": {\"date_time\": {\"type\": \"string\", \"format\": \"date-time\"}, \"root\": {\"type\": \"number\"}, \"string\": {\"type\": \"string\"}, \"a b\": {}, \"a-b\": {}}}",
         "{\"anyOf\": [{\"$ref\": \"#/$defs/n\"}, {\"type\": \"null\"}], \"$defs\": {\"n\": {\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#/$defs/n\"}}, \"title\": \"T\"}}}",
+        "{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"op\": {\"const\": 1}, \"a\": {\"$ref\": \"#\"}}, \"required\": [\"a\", \"op\"]}, {\"type\": \"object\", \"properties\": {\"op\": {\"const\": 2}, \"a\": {\"$ref\": \"#\"}}, \"required\": [\"op\", \"a\"]}, {\"type\": \"null\"}]}",
+        "{\"type\": \"string\", \"pattern\": \"^\\\\(|(a|b){32}c{0,}$\"}",
         "{\"type\": \"object\", \"additionalProperties\": {\"type\": \"integer\"}}", "{\"type\": \"string\", \"minLength\": 2}", "{\"type\": \"number\"}",
     };
     static const char *const formats[] = { "date", "time", "date-time", "uuid" };
@@ -221,6 +223,9 @@ static void refused_schemas(void **state)
         { "{\"type\": \"string\", \"pattern\": \"a\"}", "'^'" }, { "{\"type\": \"string\", \"pattern\": \"^a\\\\sb$\"}", "escapes" }, { "{\"type\": \"string\", \"pattern\": \"^[ -~]$\"}", "JSON" },
         { "{\"type\": \"string\", \"pattern\": \"^a\\\"b$\"}", "JSON" }, { "{\"type\": \"string\", \"pattern\": \"^(a{9}){9}$\"}", "repetition" }, { "{\"type\": \"string\", \"pattern\": \"^(?=a)b$\"}", "(?:" }, { "{\"type\": \"string\", \"pattern\": \"^(a?){9}$\"}", "repetition" }, { "{\"type\": \"string\", \"pattern\": \"^(a|){9}$\"}", "alternative" }, { "{\"type\": \"string\", \"pattern\": \"^()a$\"}", "group" }, { "{\"type\": \"string\", \"pattern\": \"^a?b?c?d?e?f?g?$\"}", "ways" },
         { "{\"anyOf\": [{\"$ref\": \"#\"}, {\"type\": \"null\"}]}", "itself" },
+        { "{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#\"}}}, {\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": \"#\"}}}]}", "begin alike" },
+        { "{\"type\": \"string\", \"pattern\": \"^(?:|a){200}$\"}", "alternative" }, { "{\"type\": \"string\", \"pattern\": \"^(.|..|...|....|.....|......){200}$\"}", "alternatives" },
+        { "{\"type\": \"string\", \"pattern\": \"^(a{0})*b$\"}", "repetition" },
         { "{\"type\": \"string\", \"pattern\": \"^(a$\"}", "groups" }, { "{\"type\": \"string\", \"pattern\": \"^a)$\"}", "groups" }, { "{\"type\": \"string\", \"pattern\": \"^*a$\"}", "repeat" },
         { "{\"type\": \"string\", \"pattern\": \"^a\\\\$\"}", "'$'" }, { "{\"type\": \"string\", \"pattern\": \"^[a$\"}", "class" }, { "{\"type\": \"string\", \"pattern\": \"^a{1,99999}$\"}", "repetition" },
     };
