@@ -71,17 +71,22 @@ static void convert(shared *s, octe__job_text *text)
 
 static void work(shared *s)
 {
+    enum { STACK_MIB = 8, WALL_SECONDS = 60 };
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* Whatever the program does about them is not for this process. */
-    static const int deaths[] = { SIGXCPU, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT };
+    static const int deaths[] = { SIGXCPU, SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT };
     for (size_t i = 0; i < sizeof(deaths) / sizeof(deaths[0]); i++) {
         (void)signal(deaths[i], SIG_DFL);
     }
     limit(RLIMIT_CORE, 0, 0);
+#ifndef OCTE_SANITIZED
+    limit(RLIMIT_STACK, (rlim_t)STACK_MIB << 20, (rlim_t)STACK_MIB << 20);   /* no part of RLIMIT_DATA; what inherits none would recurse through the machine's memory */
+#endif
     limit(RLIMIT_CPU, OCTE_SANDBOX_SECONDS, OCTE_SANDBOX_SECONDS + 1);
 #ifndef OCTE_SANITIZED   /* whose shadow memory is terabytes */
     limit(RLIMIT_DATA, (rlim_t)OCTE_SANDBOX_MEMORY_MIB << 20, (rlim_t)OCTE_SANDBOX_MEMORY_MIB << 20);
 #endif
+    (void)alarm(WALL_SECONDS);   /* what waits takes no processor's time, and the server waits with it */
     octe__job_text text = { s->out, 0, sizeof(s->out) };
     octe__job_outcome outcome = 0;
     if (s->kind == JOB_GRAMMAR) {
@@ -102,6 +107,7 @@ static void keep(shared *s, int socket)
     (void)signal(SIGINT, SIG_IGN);
     (void)signal(SIGTERM, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL);   /* ignored by whoever started the program, a job's end could not be told */
     for (;;) {
         ssize_t n = read(socket, &byte, 1);
         if (n < 0 && errno == EINTR) {
@@ -177,6 +183,8 @@ void octe_sandbox_close(octe_sandbox *b)
     if (b == NULL) {
         return;
     }
+    /* A process that was forked since may have this end, too: closed alone, it would be no end to the keeper. */
+    (void)shutdown(b->socket, SHUT_RDWR);
     (void)close(b->socket);
     while (waitpid(b->keeper, NULL, 0) < 0 && errno == EINTR) {
     }
@@ -208,7 +216,8 @@ static oct_status fail(const shared *s, const char *what, oct_error *error)
     char text[160];
     size_t n = 0;
     for (size_t i = 0; i < s->n_out && i < sizeof(s->out) && n + 1 < sizeof(text); i++) {
-        const char c = s->out[i] == '\n' ? ' ' : s->out[i];
+        const unsigned char byte = (unsigned char)s->out[i];
+        const char c = byte < 0x20 || byte == 0x7F ? ' ' : s->out[i];   /* a terminal shows it, and obeys no file */
         if (c != ' ' || (n > 0 && text[n - 1] != ' ')) {
             text[n++] = c;
         }
@@ -226,7 +235,7 @@ static oct_status fail(const shared *s, const char *what, oct_error *error)
     default:
         break;
     }
-    if (s->signal == SIGXCPU || s->signal == SIGKILL) {
+    if (s->signal == SIGXCPU || s->signal == SIGKILL || s->signal == SIGALRM) {
         return octe__report(error, OCT_UNSUPPORTED, where, NULL, "%s takes more than %d seconds", what, OCTE_SANDBOX_SECONDS);
     }
     return octe__report(error, OCT_UNSUPPORTED, where, NULL, "%s ends the process that reads it (signal %d)", what, s->signal);

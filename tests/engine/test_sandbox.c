@@ -153,6 +153,17 @@ static void long_chats(void **state)
     octe_vocab_close(v);
 }
 
+/* The later one's process has the earlier one's end of the socket: closing the earlier one would wait for ever. */
+static void two(void **state)
+{
+    (void)state;
+    octe_sandbox *first, *second;
+    assert_int_equal(octe_sandbox_open(&first, NULL), OCT_OK);
+    assert_int_equal(octe_sandbox_open(&second, NULL), OCT_OK);
+    octe_sandbox_close(first);
+    octe_sandbox_close(second);
+}
+
 /* ---- schemas ------------------------------------------------------------------------------------------------------------ */
 
 static oct_status prepare(const char *schema, char **prepared, oct_error *error)
@@ -295,7 +306,7 @@ static void large_schemas(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest built[] = { cmocka_unit_test(chat), cmocka_unit_test(hostile_templates), cmocka_unit_test(long_chats), cmocka_unit_test(schemas), cmocka_unit_test(refused_schemas),
+    const struct CMUnitTest built[] = { cmocka_unit_test(chat), cmocka_unit_test(hostile_templates), cmocka_unit_test(long_chats), cmocka_unit_test(two), cmocka_unit_test(schemas), cmocka_unit_test(refused_schemas),
                                         cmocka_unit_test(large_schemas) };
     const struct CMUnitTest always[] = { cmocka_unit_test(refused_schemas) };
     return octe_sandbox_is_built() ? cmocka_run_group_tests(built, open_all, close_all) : cmocka_run_group_tests(always, open_all, close_all);
