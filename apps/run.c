@@ -176,9 +176,9 @@ static oct_status generate(generation *g, const octe_kv_config *config, bool *wr
     const float *logits = NULL;
     *written = true;
     /* Before anything is loaded: it forks. Where it is not built, libllama takes the template for one that it knows. */
-    oct_error ignored = OCT_ERROR_INIT;
-    if (!o->no_chat && octe_sandbox_is_built()) {
-        (void)octe_sandbox_open(&g->sandbox, &ignored);
+    oct_error why = OCT_ERROR_INIT;
+    if (!o->no_chat && octe_sandbox_is_built() && octe_sandbox_open(&g->sandbox, &why) != OCT_OK) {
+        (void)app_output_fail("note: %s; libllama takes the chat template for one that it knows by its looks", why.text);
     }
     oct_status status = octe_model_open(o->model, NULL, &g->model, error);
     if (status == OCT_OK) {
