@@ -38,11 +38,18 @@ typedef struct shared {
     char in[OCTE_SANDBOX_TEXT_BYTES], out[OCTE_SANDBOX_TEXT_BYTES];
 } shared;
 
-struct octe_sandbox {
+typedef struct lane {
     pthread_mutex_t lock;
     shared *shared;
     int socket;
     pid_t keeper;
+} lane;
+
+/* What is long takes up to seconds, and what is short does not wait for it: a server answers the short on the thread that all connections wait for. */
+enum { LANES = 2, SHORT_BYTES = 64 * 1024 };
+
+struct octe_sandbox {
+    lane lane[LANES];
 };
 
 bool octe_sandbox_is_built(void) { return true; }
@@ -141,17 +148,11 @@ static void keep(shared *s, int socket)
 
 /* ---- this process ---------------------------------------------------------------------------------------------------- */
 
-oct_status octe_sandbox_open(octe_sandbox **sandbox, oct_error *error)
+static oct_status open_lane(lane *b, oct_error *error)
 {
     int ends[2] = { -1, -1 };
-    *sandbox = NULL;
-    octe_sandbox *const b = calloc(1, sizeof(*b));
     void *const memory = mmap(NULL, sizeof(shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (b == NULL || memory == MAP_FAILED) {
-        free(b);
-        if (memory != MAP_FAILED) {
-            (void)munmap(memory, sizeof(shared));
-        }
+    if (memory == MAP_FAILED) {
         return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for the process that renders chat templates");
     }
     const int made = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
@@ -160,29 +161,24 @@ oct_status octe_sandbox_open(octe_sandbox **sandbox, oct_error *error)
         (void)close(ends[0]);
         keep(memory, ends[1]);
     }
+    const int why = errno;
     if (made == 0) {
         (void)close(ends[1]);
     }
     if (keeper < 0) {
-        const int why = errno;
         if (made == 0) {
             (void)close(ends[0]);
         }
         (void)munmap(memory, sizeof(shared));
-        free(b);
         return octe__report(error, OCT_IO_ERROR, where, NULL, "no process for chat templates: %s", strerror(why));
     }
-    *b = (octe_sandbox){ .shared = memory, .socket = ends[0], .keeper = keeper };
+    *b = (lane){ .shared = memory, .socket = ends[0], .keeper = keeper };
     (void)pthread_mutex_init(&b->lock, NULL);
-    *sandbox = b;
     return OCT_OK;
 }
 
-void octe_sandbox_close(octe_sandbox *b)
+static void close_lane(lane *b)
 {
-    if (b == NULL) {
-        return;
-    }
     /* A process that was forked since may have this end, too: closed alone, it would be no end to the keeper. */
     (void)shutdown(b->socket, SHUT_RDWR);
     (void)close(b->socket);
@@ -190,11 +186,39 @@ void octe_sandbox_close(octe_sandbox *b)
     }
     (void)munmap(b->shared, sizeof(shared));
     (void)pthread_mutex_destroy(&b->lock);
+}
+
+oct_status octe_sandbox_open(octe_sandbox **sandbox, oct_error *error)
+{
+    octe_sandbox *const b = calloc(1, sizeof(*b));
+    *sandbox = NULL;
+    if (b == NULL) {
+        return octe__report(error, OCT_OUT_OF_MEMORY, where, NULL, "no memory for the process that renders chat templates");
+    }
+    for (int i = 0; i < LANES; i++) {
+        const oct_status status = open_lane(&b->lane[i], error);
+        if (status != OCT_OK) {
+            while (i-- > 0) {
+                close_lane(&b->lane[i]);
+            }
+            free(b);
+            return status;
+        }
+    }
+    *sandbox = b;
+    return OCT_OK;
+}
+
+void octe_sandbox_close(octe_sandbox *b)
+{
+    for (int i = 0; b != NULL && i < LANES; i++) {
+        close_lane(&b->lane[i]);
+    }
     free(b);
 }
 
 /* A byte there, a byte back. */
-static bool wait_for_job(const octe_sandbox *b)
+static bool wait_for_job(const lane *b)
 {
     char byte = 'j';
     ssize_t n;
@@ -241,10 +265,11 @@ static oct_status fail(const shared *s, const char *what, oct_error *error)
     return octe__report(error, OCT_UNSUPPORTED, where, NULL, "%s ends the process that reads it (signal %d)", what, s->signal);
 }
 
-static oct_status run(octe_sandbox *b, job_kind kind, const char *first, const char *second, const char *what, char **text, oct_error *error)
+static oct_status run(octe_sandbox *sandbox, job_kind kind, const char *first, const char *second, const char *what, char **text, oct_error *error)
 {
     enum { SMALL_BYTES = 1 << 20 };
     const size_t n_first = strlen(first), n_second = second != NULL ? strlen(second) : 0;
+    lane *const b = &sandbox->lane[(second != NULL ? n_second : n_first) > SHORT_BYTES];
     shared *const s = b->shared;
     *text = NULL;
     if (n_first > sizeof(s->in) / 2 || n_second > sizeof(s->in) / 2 - 2) {

@@ -1,6 +1,6 @@
 /* What strangers' files and requests may make endless or worse, in a process of its own with limits: a GGUF's chat template, rendered as Jinja, and JSON Schemas, turned into
  * grammars, both by llama.cpp's own code (llama-jinja of tools/setup/llama.sh). A template may loop, take memory or crash what renders it: it takes its time and its own process
- * with it, and the caller gets an error. One job at a time; any thread. */
+ * with it, and the caller gets an error. One job of up to 64 KiB and one of more at a time; any thread. */
 #ifndef OCTE_SANDBOX_H
 #define OCTE_SANDBOX_H
 
@@ -16,7 +16,7 @@ enum { OCTE_SANDBOX_SECONDS = 2, OCTE_SANDBOX_MEMORY_MIB = 512, OCTE_SANDBOX_TEX
 /* Whether this engine was built with llama-jinja. */
 bool octe_sandbox_is_built(void);
 
-/* Forks: call it while the process has one thread, best before anything large is loaded. The process that this makes ends with *sandbox or with its parent. UNSUPPORTED:
+/* Forks: call it while the process has one thread, best before anything large is loaded. The processes that this makes end with *sandbox or with their parent. UNSUPPORTED:
  * not built. IO_ERROR, OUT_OF_MEMORY: no process. */
 oct_status octe_sandbox_open(octe_sandbox **sandbox, oct_error *error);
 void octe_sandbox_close(octe_sandbox *sandbox);   /* NULL is fine */
