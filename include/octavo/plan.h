@@ -28,7 +28,7 @@ typedef struct oct_attn_spec {
     uint32_t window_tokens;    /* visible keys, the token itself included; 0: no window. For causal = 0 only the left side is bounded */
     uint32_t has_sink;         /* args.sink is given */
     uint32_t has_mask;         /* args.mask is given */
-    uint32_t deterministic;    /* 1: a row's bits do not depend on its batch mates (fixed split size) */
+    uint32_t deterministic;    /* 1: a row's bits do not depend on its batch mates (nor does where its keys are split) */
     uint32_t split_tokens;     /* 0: the plan chooses; else keys per split, for tests and tuning */
     uint32_t max_threads;      /* threads that will run it; 0: the context's */
     uint32_t products;         /* OCT_PRODUCTS_*: how far q and the softmax weights may be rounded for speed */
@@ -42,7 +42,8 @@ typedef struct oct_attn_spec {
 } oct_attn_spec;
 
 /* A step's batch. Pointers are read during update only; on a GPU they are the device's, and are read when the kernels of update and of the
- * runs after it run, so that a captured graph follows what stands there then. Sequence b has query rows qo_indptr[b] .. qo_indptr[b+1] - 1.
+ * runs after it run, so that a captured graph follows what stands there then; kv_indptr must stay as update's kernel found it until those runs are through,
+ * some of which read it before the kernel ahead of them has ended. Sequence b has query rows qo_indptr[b] .. qo_indptr[b+1] - 1.
  * Keys in one of two forms:
  *   padded:     block_table int32[n_sequences][max_pages] and seq_lens int32[n_sequences];
  *   compressed: kv_indptr int32[n_sequences + 1], kv_indices, kv_last_page_len int32[n_sequences] (0 where a sequence has no page).
