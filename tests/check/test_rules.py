@@ -288,12 +288,18 @@ class Engines(Tree):
             logs = [os.path.join(self.engines.LOGS, f"engines-{suite}.log") for suite in ("vllm", "sglang")]
             return 12 if all(os.path.exists(log) and "test_b" in open(log, encoding="utf-8").read() for log in logs) else 0
 
-        with unittest.mock.patch.object(self.engines, "time", types.SimpleNamespace(monotonic=clock, sleep=time.sleep)):
+        # Two cores: with one, the second suite would wait for the first, which waits for noon.
+        with unittest.mock.patch.object(self.engines, "time", types.SimpleNamespace(monotonic=clock, sleep=time.sleep)), unittest.mock.patch.object(os, "cpu_count", lambda: 2):
             tally = self.suites(until=12, vllm=slow, sglang=slow)
         self.assertEqual((tally.failed, tally.passed), ([], 2))
         self.assertEqual(sorted(tally.skipped), ["engines/sglang: 2 of 3 tests had no time before noon; test_b was at work", "engines/torch: all tests had no time before noon",
                                                  "engines/transformers: all tests had no time before noon", "engines/vllm: 2 of 3 tests had no time before noon; test_b was at work"])
-        self.assertEqual(subprocess.run(["pgrep", "-f", left], capture_output=True).returncode, 1)
+        # What a shell has begun has the shell's command line. Who is killed may take a moment to go.
+        began, end = os.path.join(self.root, "python"), time.monotonic() + 60
+        while subprocess.run(["pgrep", "-f", began], capture_output=True).returncode != 1 and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertLess(time.monotonic(), end)
+        self.assertFalse(os.path.exists(left))
 
     def test_no_disk_and_no_wheels_are_named_and_other_failures_fail(self):
         tally, check = self.check.Tally(), self.check
