@@ -308,7 +308,10 @@ class Engines(Tree):
             for status, until in ((75, None), (0, 1), (1, None)):
                 beside = check.Beside("setup", ["sh", "-c", f"echo no wheel; [ {status} != 0 ] || sleep 600; exit {status}"], away=75)
                 self.assertFalse(beside.end(tally, until and time.monotonic() + until))
-        self.assertEqual(tally.skipped, ["engines: 14 GB of disk are free, and the engines' wheels want 15", "setup: no wheel", "setup: no wheel"])
+            self.write("build/engines/.stamp", "")   # what is there wants no room any more
+            with unittest.mock.patch.object(check, "Beside", lambda *_, **__: "begun"):
+                self.assertEqual(check.engines_begin(tally), "begun")
+        self.assertEqual(tally.skipped, ["engines: 14 GB of disk are free, and the engines' wheels want 15", "setup: no wheel", "setup: it was not done in time; its last line: no wheel"])
         self.assertEqual(tally.failed, ["setup"])
 
     def test_make_check_engines_ends_with_the_sum(self):

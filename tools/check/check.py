@@ -7,6 +7,7 @@ Set-up, then one line a stage: the release build with every test, the clang buil
 tests, the rooms with threads under the thread sanitizer, the fuzz targets. --fast: the release build with the fast tests only. --engines: everything, and then the suites of
 `make check-engines`, in 25 minutes and within 85 of the whole. Counts come from the JUnit files of ctest, in build/check; skipped tests are named; the last line is the sum.
 """
+import atexit
 import os
 import re
 import shutil
@@ -64,13 +65,16 @@ def run(tally, name, command, quiet=True, optional=False):
 
 class Beside:
     """A command that runs beside the stages, in a log of its own; ending it waits for it, until a moment of time.monotonic() where there is one. A failure counts as one failed
-    test, success with `counts` as one passed; one that ends with the status `away`, or not in time, is a skip with the last line that it printed."""
+    test, success with `counts` as one passed; one that ends with the status `away`, or not in time, is a skip with the last line that it printed. One with `away` has a process
+    group of its own, which ends with this program."""
 
     def __init__(self, name, command, counts=False, away=None):
         self.name, self.command, self.counts, self.away = name, command, counts, away
         self.log = os.path.join(LOGS, name.replace("/", "-") + ".log")
         with open(self.log, "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=away is not None)
+        if away is not None:
+            atexit.register(lambda: self.process.poll() is None and self.stop())
 
     def stop(self):
         """Ends what has `away`, and what it has started."""
@@ -79,11 +83,11 @@ class Beside:
 
     def end(self, tally, until=None):
         """True when it went well."""
-        before = time.monotonic()
+        before, when = time.monotonic(), ""
         try:
             status = self.process.wait(None if until is None else max(0, until - before))
         except subprocess.TimeoutExpired:
-            status = self.away
+            status, when = self.away, "it was not done in time; its last line: "
             self.stop()
         tally.stages.append((self.name + " (waited for)", time.monotonic() - before))
         if status == 0:
@@ -93,7 +97,7 @@ class Beside:
         with open(self.log, encoding="utf-8", errors="replace") as text:
             lines = text.readlines()
         if status is not None and status == self.away:
-            tally.skipped.append(f"{self.name}: {lines[-1].strip() if lines else 'it printed nothing'}")
+            tally.skipped.append(f"{self.name}: {when}{lines[-1].strip() if lines else 'it printed nothing'}")
             print(tally.skipped[-1], flush=True)
             return False
         tally.failed.append(self.name)
@@ -159,10 +163,11 @@ def ctest(tally, name, label=None, jobs=JOBS, leave_out=None):
 
 
 def engines_begin(tally):
-    """The Pythons with the engines, whose making is the network's and the disk's work for the most part, beside the stages. None, and a named skip, without the disk for them."""
+    """The Pythons with the engines, whose making is the network's and the disk's work for the most part, beside the stages. None, and a named skip, where they are not there yet and
+    have no room."""
     os.makedirs(os.path.join(ROOT, "build"), exist_ok=True)
     free_gb = shutil.disk_usage(os.path.join(ROOT, "build")).free >> 30
-    if free_gb < engines.DISK_GB:
+    if free_gb < engines.DISK_GB and not os.path.exists(os.path.join(ROOT, "build", "engines", ".stamp")):
         tally.skipped.append(f"engines: {free_gb} GB of disk are free, and the engines' wheels want {engines.DISK_GB}")
         print(tally.skipped[-1], flush=True)
         return None
@@ -172,7 +177,8 @@ def engines_begin(tally):
 def engines_run(tally, beside, begin):
     """The suites, once build/engines is there and has the package of this tree."""
     until = min(time.monotonic() + ENGINES_MINUTES * 60, begin + ALL_MINUTES * 60)
-    if beside.end(tally, until) and run(tally, "engines/package", ["make", "engines"]):
+    # The package takes minutes, which nobody has any more behind the deadline: then all suites are named.
+    if beside.end(tally, until) and (time.monotonic() >= until or run(tally, "engines/package", ["make", "engines"])):
         engines.suites(tally, until=until, deadline=f"the deadline ({ENGINES_MINUTES} minutes for the engines, {ALL_MINUTES} for all)")
 
 
@@ -181,6 +187,7 @@ def main():
     if sys.argv[1:] and not fast and not with_engines:
         sys.exit(__doc__)
     os.makedirs(LOGS, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))   # what runs in groups of its own ends, too
     tally = Tally()
     begin = time.monotonic()
 
