@@ -71,8 +71,9 @@ def check_choices(task, asked, rights, by_character, logits_of, model, name, ans
         assert answer["score"] == pytest.approx(sums[right] - max(s for i, s in enumerate(sums) if i != right), rel=1e-3, abs=1e-4)
 
 
-def check_recited(asked, answers, logits_of, model, name):
-    """Whether each token of the answer is the likeliest, and the sum of their log-probabilities, from one step over the whole text."""
+def check_recited(asked, answers, logits_of, model, name, noise=1e-4):
+    """Whether each token of the answer is the likeliest, and the sum of their log-probabilities, from one step over the whole text. noise: what a step of another shape, or
+    another CPU's kernels, may change a logit by."""
     n_right = 0
     for item, answer, rows in zip(asked, answers, logits_of(model, name, [item["context"]["tokens"] + item["choices"][0]["tokens"] for item in asked])):
         n, target = len(item["context"]["tokens"]), numpy.array(item["choices"][0]["tokens"])
@@ -81,9 +82,8 @@ def check_recited(asked, answers, logits_of, model, name):
         others = own.copy()
         others[numpy.arange(len(target)), target] = -numpy.inf
         ahead = at_target - others.max(axis=1)
-        assert answer["score"] == pytest.approx(at_target.sum(), rel=1e-4, abs=1e-3), (name, item["id"])
-        # A step of another shape, or another CPU's kernels, may decide a near tie otherwise.
-        if (ahead < -1e-4).any() or (ahead > 1e-4).all():
+        assert answer["score"] == pytest.approx(at_target.sum(), rel=1e-4, abs=10 * noise), (name, item["id"])
+        if (ahead < -noise).any() or (ahead > noise).all():   # a near tie may be decided otherwise
             assert answer["correct"] == (ahead > 0).all(), (name, item["id"])
         n_right += answer["correct"]
     return n_right

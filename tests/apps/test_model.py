@@ -26,7 +26,8 @@ def test_compare_quick(octavo, smollm2, root):
 
 
 def test_lists_are_recited_as_its_logits_say(evaluate, logits_of, smollm2, tmp_path):
-    """Right and wrong ones, against NumPy over the logits: short lists it can copy."""
+    """Right and wrong ones, against NumPy over the logits: short lists it can copy. Its weights of 4 bits are multiplied by activations of 8 (ggml), which turn with a last bit of
+    attention: where rows of few and of many vectors round apart, logits of steps of 1 to 40 tokens were up to 0.8 apart, the likely ones by less; a score of the wrong token is nats off."""
     file = tmp_path / "items.jsonl"
     result = json.loads(evaluate("-m", smollm2, "--tasks", "copy", "--kv-cache-dtype", "f16", "-o", "json", "--save-items", file).out)
     asked, answers = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()], result["passes"][0]["tasks"][0]["answers"][0]
@@ -34,4 +35,4 @@ def test_lists_are_recited_as_its_logits_say(evaluate, logits_of, smollm2, tmp_p
     wrong = [i for i, answer in enumerate(answers) if not answer["correct"]]
     assert right and wrong
     some = right[:4] + wrong[:4]
-    assert check_recited([asked[i] for i in some], [answers[i] for i in some], logits_of, smollm2, "f16") == len(right[:4])
+    assert check_recited([asked[i] for i in some], [answers[i] for i in some], logits_of, smollm2, "f16", noise=0.1) == len(right[:4])
