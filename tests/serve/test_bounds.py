@@ -94,9 +94,7 @@ def long_model(folder):
 
 def occupy(server):
     """A client whose step takes a while; returns its socket once the step has begun."""
-    before = server.metrics()["octavo:http_requests_total"]
     s = raw(server, post_bytes(COMPLETIONS, json.dumps({"prompt": [5 + i % 80 for i in range(8000)], "max_tokens": 1, "ignore_eos": True}).encode(), "Connection: close\r\n"), timeout=PATIENCE)
-    assert before >= 0
     wait_for(lambda: server.metrics()["octavo:num_requests_running"] + server.metrics()["octavo:num_requests_waiting"] > 0)
     return s
 
@@ -136,11 +134,10 @@ def test_jobs_of_who_has_gone_are_dropped(saver, tmp_path):
         for s in gone:
             s.close()
     stay = raw(saver, save_bytes("stay", prompt), timeout=PATIENCE)
-    still_busy = saver.metrics()["octavo:steps_total"]
     assert read_all(stay).startswith(b"HTTP/1.1 200") and read_all(busy).startswith(b"HTTP/1.1 200")
     written = [name for name in os.listdir(tmp_path) if name.startswith("gone")]
     # Where a step ended in between some were done before their clients went.
-    assert (tmp_path / "stay").exists() and len(written) < 36 and still_busy >= 0
+    assert (tmp_path / "stay").exists() and len(written) < 36
     assert saver.complete("alive")["choices"]
     wait_until_idle(saver)
 
