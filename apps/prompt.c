@@ -4,20 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "apps/output.h"
 #include "host/error.h"
+
+json_t *app_chat_variables(json_t *messages, bool answer_follows)
+{
+    return json_pack("{s:O, s:b, s:n, s:n}", "messages", messages, "add_generation_prompt", (int)answer_follows, "tools", "documents");
+}
 
 /* Rendered in the sandbox. Bytes that are no UTF-8 are no text of JSON's. */
 static oct_status render(octe_sandbox *sandbox, const octe_vocab *vocab, const char *prompt, char **text, oct_error *error)
 {
-    json_t *const variables = json_pack("{s:[{s:s, s:s}], s:b, s:n, s:n}", "messages", "role", "user", "content", prompt, "add_generation_prompt", 1, "tools", "documents");
+    json_t *const messages = json_pack("[{s:s, s:s}]", "role", "user", "content", prompt), *const variables = messages != NULL ? app_chat_variables(messages, true) : NULL;
     char *const said = variables != NULL ? json_dumps(variables, JSON_COMPACT) : NULL;
     const oct_status status = said != NULL ? octe_sandbox_chat(sandbox, vocab, said, text, error)
                                            : oct__error_set(error, OCT_BAD_DATA, "octavo", "the prompt is no UTF-8, which a chat template needs (--no-chat)");
     free(said);
     json_decref(variables);
+    json_decref(messages);
     return status;
 }
 

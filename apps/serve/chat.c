@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/prompt.h"
 #include "apps/serve/server.h"
 
 /* The content of a message: a text, or a list of parts of which each is a text. malloc'ed; NULL: something else. */
@@ -62,11 +63,11 @@ static json_t *copy_message(const json_t *message, size_t i, app_problem *proble
     return copy;
 }
 
-/* The template's variables; NULL: *problem. Hugging Face's libraries name tools and documents even where there are none, and templates ask whether they are none. */
+/* The template's variables; NULL: *problem. */
 static json_t *gather(const app_server *server, json_t *messages, bool answer_follows, const json_t *more, app_problem *problem)
 {
     const char *key;
-    json_t *value, *const all = json_pack("{s:O, s:b, s:n, s:n}", "messages", messages, "add_generation_prompt", (int)answer_follows, "tools", "documents");
+    json_t *value, *const all = app_chat_variables(messages, answer_follows);
     if (all == NULL) {
         (void)app_problem_set(problem, 503, NULL, NULL, "no memory for a chat");
         return NULL;
