@@ -15,19 +15,41 @@ def configs():
             "gpt_oss": transformers.GptOssConfig(**{**SMALL, "intermediate_size": 128}, sliding_window=24, layer_types=WINDOWS, num_local_experts=4, num_experts_per_tok=4)}
 
 
+def sharpen(model, by):
+    """Weights that make attention matter: scores of some units, and sinks of their size."""
+    import torch
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if "q_proj.weight" in key or "k_proj.weight" in key:
+                weight.mul_(by)
+            if "sinks" in key:
+                weight.normal_()
+    return model
+
+
+def close_on(device):
+    """Of outputs, |v| of some units: what kernels keep of q, P and the sum in f32, and a GPU's in 16 bits."""
+    return 1e-5 if device == "cpu" else 5e-3
+
+
+def tensors_on(device):
+    """A fixture for every test of a file: what torch makes lies on the device."""
+    import pytest
+    import torch
+
+    @pytest.fixture(autouse=True)
+    def on_the_device():
+        with torch.device(device):
+            yield
+    return on_the_device
+
+
 def save(name, folder):
     """The model as a checkpoint in a folder, which is returned: weights of a seed, scores of some units, sinks of their size."""
     import torch
     import transformers
     torch.manual_seed(6)
-    model = transformers.AutoModelForCausalLM.from_config(configs()[name], dtype=torch.float32)
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if "q_proj.weight" in key or "k_proj.weight" in key:
-                weight.mul_(8)
-            if "sinks" in key:
-                weight.normal_()
-    model.save_pretrained(folder)
+    sharpen(transformers.AutoModelForCausalLM.from_config(configs()[name], dtype=torch.float32), 8).save_pretrained(folder)
     return str(folder)
 
 

@@ -42,14 +42,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 HEADS_Q, HEADS, DIM, SIZE, SIZE_SWA, LAYERS = 4, 2, 64, 320, 256, 3
 whole_engine = pytest.mark.skipif(DEVICE != "cpu", reason="whole engines are run on the CPU")
-# Of outputs, |v| of some units: what kernels keep of q, P and the sum in f32, and a GPU's in 16 bits.
-CLOSE = 1e-5 if DEVICE == "cpu" else 5e-3
-
-
-@pytest.fixture(autouse=True)
-def on_the_device():
-    with torch.device(DEVICE):
-        yield
+CLOSE = small_models.close_on(DEVICE)
+on_the_device = small_models.tensors_on(DEVICE)
 
 
 def model(calibration=None, n_layers=LAYERS):

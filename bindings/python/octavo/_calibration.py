@@ -42,6 +42,11 @@ def _name(form: _octavo.KVFormat) -> str:
     return form.dtype + suffix + ("+rot" if form.rotated else "")
 
 
+def is_static(form: _octavo.KVFormat) -> bool:
+    """Whether the format's scales are given and not made by each write."""
+    return form.scale in _BY
+
+
 @dataclass(frozen=True)
 class Calibration:
     """A file's numbers. formats: a (k, v) of KVFormat for every layer, None where the file doesn't say (version 1). numbers: of K and V, by "layer" [layers], "head"
@@ -65,7 +70,7 @@ class Calibration:
 
     def scales(self, layer: int, side: int, form: _octavo.KVFormat) -> np.ndarray | None:
         """What KVPool.set_scale takes for a layer's K (side 0) or V in a format: float32, as the format counts its numbers. None for formats without static scales."""
-        if form.scale not in _BY:
+        if not is_static(form):
             return None
         if self.rotated[side] != form.rotated:
             _bad(self.path, f"the scales of {'KV'[side]} were made for values kept {'rotated' if self.rotated[side] else 'as they are'}")

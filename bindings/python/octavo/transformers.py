@@ -13,7 +13,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin, get_layer_types_and_kwargs
 
 from . import _octavo
-from ._calibration import Calibration, read_calibration
+from ._calibration import Calibration, is_static, read_calibration
 from ._hf_pages import _NAMES, PAGE_TOKENS, Book, Chunk, Pages, Plans, ints
 
 __all__ = ["OctavoCache", "attention", "attention_mask", "attention_packed", "for_generate_batch"]
@@ -216,6 +216,8 @@ class OctavoCache(Cache):
                 _octavo._refuse("calibration", f"is of {file.n_layers} layers; the model has {len(types)}")
             file.check_model(config.model_type, file.n_layers)
             by_layer = list(file.formats) if file.formats is not None else by_layer
+            if file.formats is None and not any(is_static(form) for form in formats):
+                _octavo._refuse("calibration", "has scales for formats with static ones, of which kv has none: they would be left out in silence. Name formats, such as a pair of KVFormat('e4m3fn', 'layer')")
             scales = [tuple(file.scales(layer, side, form) for side, form in enumerate(pair)) for layer, pair in enumerate(by_layer)]
         self.shared = _Shared(by_layer, scales, max_cache_len, [0] * len(types))
         super().__init__(layers=[OctavoLayer(self.shared, i, int(m.get("sliding_window") or 0)) for i, m in enumerate(more)])
