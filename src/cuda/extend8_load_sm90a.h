@@ -189,7 +189,7 @@ DEV void ext8_load(const ext_block *block, const ext_side *side, uint32_t at, co
 {
     ext_block own = *block;
     const ext_block *t = &own;
-    const uint32_t run_bytes = is_k ? k.x.dim_k * 16 : OCT__EXTEND8_RUN_BYTES(k.x.dim_v), n_runs = k.x.keys / 16, is_long = ext8_is_long(t, k);
+    const uint32_t is_long = ext8_is_long(t, k), run_bytes = is_k ? ext8_k_run(is_long, k) : OCT__EXTEND8_RUN_BYTES(k.x.dim_v), n_runs = k.x.keys / 16;
     const uint32_t tile_bytes = is_k ? k.x.keys * k.x.dim_k : n_runs * OCT__EXTEND8_RUN_BYTES(k.x.dim_v);
     oct__extend8_runs *runs = (oct__extend8_runs *)(t->shared + at) + (is_k ? 0 : 1);
     ext8_open(t, runs, (uint32_t)block_id(), k);
@@ -210,7 +210,7 @@ DEV void ext8_load(const ext_block *block, const ext_side *side, uint32_t at, co
             bulk_load(tile + t->lane * run_bytes, (const void *)(uintptr_t)SGET(runs->at[t->lane]), side->side->dim * 16, full);
         }
         if (SGET(runs->whole) != (1u << n_runs) - 1) {
-            n_whole = ext8_bring_some(t, runs, side, is_k, tile, is_k ? ext8_k_run(is_long, k) : run_bytes, ext8_k_chunk(is_long, k), k);
+            n_whole = ext8_bring_some(t, runs, side, is_k, tile, run_bytes, ext8_k_chunk(is_long, k), k);
             proxy_fence();
         }
         warp_sync();
