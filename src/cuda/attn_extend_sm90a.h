@@ -22,9 +22,11 @@
  *   8 bits come to shared memory as they are, two tiles ahead, and become 16 there   550, 500
  *   ends and beginnings of rows by lanes that share them (extend_rows_sm90a.h)    530, 463   scales by channel 141 to 275, of each token 278 to 359
  *   128 dims: the warpgroups ask for their products in turns                      543, 469   beside 526, 439 of the text before, in one run each (predicted: 640 of bf16); 32/2 x 256 of bf16 707 without, 687 with them
+ *   both tiles are waited for before the turn, with one fence                     552, 476   beside 542, 467; and turns at 256 dims over 8 bits 568 for 501, at 192/128 bf16 535 for 531
  * ncu of the last, 1 December 2026: matrix units busy 56 % of 7.31 M cycles (before, 54 of 7.57), instructions issued 40 %, shared memory's data path 42 %; 3,650 cycles a
  * tile, at 1.8 GHz. So no unit, issue slots or power bound it, but waits, of which copies are a part (below). Of the loop's 2,996 instructions a usual tile takes some 470.
- * With turns, sums of the weights among the exponentials give nothing (543). The fence after a tile's copies is a MEMBAR besides, twice a tile.
+ * With turns, sums of the weights among the exponentials give nothing (543); no fences at all (wrong) 545; a turn passed on once the scores are there, not once both
+ * products are asked for, 553; no copies of bf16 (wrong) 610 to 615.
  * Before the fourth, by leaving parts out: without loads 583, without loads and weights 721, without weights 359. With half of its rows read twice in place of
  * the others, as many copies of half the bytes, the sixth's bf16 is 598: the way from L2 is a part of what it waits for. More registers alone (216, tiles of
  * 64 keys): 469. The sixth at 64, 192/128 and 256 dims (32/2 heads), bf16: 380, 532, 707 (before 316, 447 and nothing).
@@ -236,6 +238,12 @@ DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
     proxy_fence();   /* copies have none of their own */
 }
 
+/* Which kernels' warpgroups take turns: bf16 of 256 dims and tiles of 64 dims lose by it (685 for 705, 377 for 380 TFLOP/s). */
+DEV uint32_t ext_is_turning(const ext_kind k)
+{
+    return k.dim_k > 64 && !(k.is_bf16 && k.dim_k == 256);
+}
+
 /* Two warpgroups ask for their products in turns, so that one's exponentials run under the other's products; left alone they fall into step, and the matrix
  * units idle while both take exponentials. Each waits for what the other has asked for of the tile before its own. n: turns so far. */
 DEV void ext_wait_turn(const ext_block *t, uint32_t group, uint32_t n)
@@ -337,7 +345,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             const uint32_t holds_scales = t->has_k_scale | t->has_v_scale;
             const int32_t first = (int32_t)((uint32_t)r.key0 / k.keys * k.keys);
             int32_t base = (int32_t)((uint32_t)(r.key1 - 1) / k.keys * k.keys);
-            const uint32_t in_turns = k.dim_k == 128 && r.n_vectors > 64;   /* 256 dims lose by it; the other has rows too */
+            const uint32_t is_turning = ext_is_turning(k), in_turns = is_turning && r.n_vectors > 64;   /* the other has rows too */
             uint32_t stage = n % k.stages, n_v = n;   /* of V */
             ext_take(t, 0, stage, n);
             wg_begin();
@@ -358,6 +366,9 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
             for (base -= (int32_t)k.keys; base >= first; base -= (int32_t)k.keys) {
                 const uint32_t v_stage = n_v % k.stages;
                 stage = n % k.stages;
+                if (is_turning) {   /* or the other waits for this one's wait and its fence */
+                    bar_wait(ext_bar(t, 2, v_stage), n_v / t->stages & 1);
+                }
                 ext_take(t, 0, stage, n);
                 if (in_turns) {
                     ext_wait_turn(t, group, n_turns);
@@ -368,7 +379,9 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 wg_begin();
                 ext_scores(q_at, wg_rows(t->base + t->at.k + stage * (k.keys * k.dim_k * 2)), k, s);
                 wg_end();
-                ext_take(t, 2, v_stage, n_v);
+                if (!is_turning) {
+                    ext_take(t, 2, v_stage, n_v);
+                }
                 wg_hold_u32(weight, k.keys / 4);
                 wg_hold_f32(o, k.dim_v / 2);
                 wg_begin();
