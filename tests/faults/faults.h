@@ -44,7 +44,7 @@ int64_t fault_each_pair(problem *p, fault_body *body, void *arg);
 void fault_set_formats(problem_shape *shape, uint32_t dtype, uint32_t mode);
 
 /* Leaves the shape's formats and head dims where pair i's gates take them, else sets others: formats first (K to i8, then V too, then those of 16 bits), then
- * dims of 64, 128 or 192. 0: the pair takes none. */
+ * dims of 64, 128 or 192. 1; 0: the pair takes none; -1: a failure. */
 int fault_formats_for(problem_shape *shape, uint32_t i);
 
 #endif

@@ -102,7 +102,7 @@ int fault_formats_for(problem_shape *shape, uint32_t i)
             }
             const oct_status status = try_pair(shape, force);
             if (status != OCT_UNSUPPORTED)
-                return status == OCT_OK;
+                return status == OCT_OK ? 1 : -1;
         }
     return 0;
 }

@@ -245,7 +245,7 @@ static double normal(void)
 }
 
 static address pool[2], q_at, out_at, lse_at, scale_at[2];
-static const size_t pool_bytes = (size_t)600 << 20, q_bytes = (size_t)320 << 20;
+static const size_t pool_bytes = (size_t)600 << 20, q_bytes = (size_t)1 << 30;   /* of 65,536 rows of 32 heads of 256 dims */
 
 static void fill(address to, size_t bytes, address table, uint32_t code_bytes, uint64_t seed)
 {
