@@ -23,7 +23,7 @@
  *   ends and beginnings of rows by lanes that share them (extend_rows_sm90a.h)    530, 463   scales by channel 141 to 275, of each token 278 to 359
  *   128 dims: the warpgroups ask for their products in turns                      543, 469   beside 526, 439 of the text before, in one run each (predicted: 640 of bf16); 32/2 x 256 of bf16 707 without, 687 with them
  *   both tiles are waited for before the turn, with one fence                     552, 476   beside 542, 467; and turns at 256 dims over 8 bits 568 for 501, at 192/128 bf16 535 for 531
- * ncu of the last, 1 December 2026: matrix units busy 56 % of 7.31 M cycles (before, 54 of 7.57), instructions issued 40 %, shared memory's data path 42 %; 3,650 cycles a
+ * ncu of the last but one, 1 December 2026: matrix units busy 56 % of 7.31 M cycles (before, 54 of 7.57), instructions issued 40 %, shared memory's data path 42 %; 3,650 cycles a
  * tile, at 1.8 GHz. So no unit, issue slots or power bound it, but waits, of which copies are a part (below). Of the loop's 2,996 instructions a usual tile takes some 470.
  * With turns, sums of the weights among the exponentials give nothing (543); no fences at all (wrong) 545; a turn passed on once the scores are there, not once both
  * products are asked for, 553; no copies of bf16 (wrong) 610 to 615.
@@ -231,10 +231,16 @@ DEV void ext_pack(const float *s, const ext_kind k, uint32_t *weight)
     }
 }
 
-/* Tile n of a side is there. */
-DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
+/* Tile n of a side is there, for the matrix units after a fence. */
+DEV void ext_wait_tile(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
 {
     bar_wait(ext_bar(t, kind, stage), n / t->stages & 1);
+}
+
+/* And they see it, and what else was waited for. */
+DEV void ext_take(const ext_block *t, uint32_t kind, uint32_t stage, uint32_t n)
+{
+    ext_wait_tile(t, kind, stage, n);
     proxy_fence();   /* copies have none of their own */
 }
 
@@ -367,7 +373,7 @@ DEV void ext_multiply(const ext_block *t, const ext_kind k)
                 const uint32_t v_stage = n_v % k.stages;
                 stage = n % k.stages;
                 if (is_turning) {   /* or the other waits for this one's wait and its fence */
-                    bar_wait(ext_bar(t, 2, v_stage), n_v / t->stages & 1);
+                    ext_wait_tile(t, 2, v_stage, n_v);
                 }
                 ext_take(t, 0, stage, n);
                 if (in_turns) {
